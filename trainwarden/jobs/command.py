@@ -3,56 +3,45 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainwarden.capabilities import lower_read_search
 from trainwarden.clients.process import keep_child_status
-from trainwarden.clients.slurm.client import (
-    JOB_ID,
-    CommandsMissing,
-    SlurmClient,
-    SlurmError,
-    UnreadableRecord,
-    find_commands,
-)
+from trainwarden.clients.slurm.client import SlurmClient, SlurmError, UnreadableRecord
 from trainwarden.command_line import CommandLine
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
-from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.jobs.configuration import JobRule, JobsConfiguration, read_configuration
+from trainwarden.identity import InvalidRunId
+from trainwarden.jobs.adopted_job import AdoptedJob, find_job, job_client
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration, policy_name, read_configuration, signals_of
 from trainwarden.jobs.slurm_run import job_logs, run_id_of
 from trainwarden.jobs.slurm_watch import SlurmWatch
 from trainwarden.record.folder import runs_dir
 from trainwarden.service_log import FORMATS, escape_controls, log_to_stderr
 
-if TYPE_CHECKING:
-    from trainwarden.clients.slurm.jobs import SlurmJob
-
 log = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 15.0
-_SLURM_SECONDS = 30.0
 # Records are for the group, as the exporter's; logs that are copied into them are not for everybody.
 _UMASK = 0o027
 _COMMANDS = ("watch", "adopt", "jobs")
 
 
 def main(argv: list[str]) -> int:
-    """Watch, adopt or list; return 0, 1 if the job failed, 2 for misuse, 3 if SLURM gives no answer."""
+    """Watch, adopt or list; return 0, 1 if the job failed, 2 for misuse, 3 if SLURM does not say how it ended."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
     lower_read_search()
     try:
         configuration = read_configuration(arguments.config) if arguments.config else JobsConfiguration(runs_dir())
-        client = _client(arguments.slurm_bin_dir)
+        client = job_client(arguments.slurm_bin_dir)
         if arguments.command == "jobs":
             return _jobs(client, configuration)
         log_to_stderr(arguments.log_level.upper(), log_format=arguments.log_format)
@@ -74,8 +63,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandLine(
         prog="trainwarden slurm",
         description="Make runs of SLURM jobs that use no library: their records, from the scheduler and their logs.",
-        epilog="exit status: 0 it was stopped, or the job succeeded; 1 the job failed or was cancelled; 2 misuse or a "
-        "wrong configuration; 3 SLURM gives no answer",
+        epilog="exit status: 0 it was stopped, or the job succeeded; 1 the job failed or was cancelled; 2 misuse, a "
+        "wrong configuration, or a job whose record is another's; 3 SLURM gives no answer, or how the job ended is not "
+        "known",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS))
     watch = commands.add_parser("watch", help="watch all jobs that the configuration makes runs, until stopped")
@@ -110,8 +100,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="of its output, with the tokens of sbatch (default: as SLURM has it)",
     )
-    adopt.add_argument("--policy", metavar="NAME", help="the restart policy that its record requests")
-    adopt.add_argument("--signals", metavar="PACK", help="the signals that its log is searched for")
+    adopt.add_argument(
+        "--restart-stalls", action="store_true", help="a stall may be restarted too, where the policy restarts stalls"
+    )
+    adopt.add_argument("--policy", type=_policy, metavar="NAME", help="the restart policy that its record requests")
+    adopt.add_argument(
+        "--signals", metavar="PACK", help="the signals that its log is searched for: a pack, or a signal file"
+    )
     adopt.add_argument("--mark", action="store_true", help="write the run into the job's comment: it may be restarted")
     return parser
 
@@ -131,41 +126,42 @@ def _watch(watch: SlurmWatch, arguments: argparse.Namespace) -> int:
 
 
 def _adopt(client: SlurmClient, configuration: JobsConfiguration, arguments: argparse.Namespace) -> int:
-    job = _find(client, arguments.job)
-    rule = configuration.rule_of(job) or JobRule()
-    try:
-        run_id = check_run_id(arguments.run_id) if arguments.run_id else run_id_of(job, rule)
-    except InvalidRunId as error:
-        raise UsageError(str(error)) from None
-    rule = JobRule(
-        run_id=run_id or rule.run_id,
-        logs=tuple(str(Path(path).absolute()) for path in arguments.log) if arguments.log else rule.logs,
-        inactivity=arguments.inactivity or rule.inactivity,
-        restart_stalls=rule.restart_stalls,
-        signals=arguments.signals or rule.signals,
-        policy=arguments.policy or rule.policy,
-    )
-    if arguments.run_id and job.run_id not in (None, arguments.run_id):
-        raise UsageError(f"job {job.job_id} is marked with run {job.run_id}, expected that as --run-id")
-    configuration = JobsConfiguration(
+    job = find_job(client, arguments.job)
+    configuration = replace(
+        configuration,
         runs_dir=arguments.runs_dir or configuration.runs_dir,
-        log_roots=configuration.log_roots,
         mark=arguments.mark or configuration.mark,
-        marked=False,
     )
-    watch = SlurmWatch(client, configuration, [job.job_id], rule)
+    rule = _with_options(configuration.rule_of(job) or JobRule(), arguments)
+    adopted = AdoptedJob(client, configuration, job, rule, arguments.run_id)
     stop = _stop_event()
     try:
         while not stop.is_set():
             began = time.monotonic()
-            watch.look(max(arguments.interval, 1.0))
-            if (outcome := watch.outcomes.get(job.job_id)) is not None:
-                print(f"run {outcome[0]}: {outcome[1]}")
-                return 0 if outcome[1] == "succeeded" else 1
+            if (status := adopted.look(arguments.interval)) is not None:
+                print(escape_controls(adopted.ending))
+                return status
             stop.wait(max(0.0, arguments.interval - (time.monotonic() - began)))
     finally:
-        watch.close()
+        adopted.close()
     return 0
+
+
+def _with_options(rule: JobRule, arguments: argparse.Namespace) -> JobRule:
+    """Return a job's rule with what the command line states in place of its values."""
+    if arguments.signals:
+        signals, inactivity = signals_of(arguments.signals)
+        rule = replace(rule, signals=signals, inactivity=inactivity or rule.inactivity)
+    stated = {
+        "logs": tuple(str(Path(path).absolute()) for path in arguments.log or ()),
+        "inactivity": arguments.inactivity,
+        "restart_stalls": arguments.restart_stalls,
+        "policy": arguments.policy,
+    }
+    rule = replace(rule, **{name: value for name, value in stated.items() if value})
+    if rule.restart_stalls and rule.inactivity is None:
+        raise UsageError("--restart-stalls: expected --inactivity beside it: how long a log may stand still")
+    return rule
 
 
 def _jobs(client: SlurmClient, configuration: JobsConfiguration) -> int:
@@ -186,28 +182,6 @@ def _jobs(client: SlurmClient, configuration: JobsConfiguration) -> int:
     return 0
 
 
-def _find(client: SlurmClient, wanted: str) -> SlurmJob:
-    if not JOB_ID.fullmatch(wanted.partition("_")[0]):
-        raise UsageError(f"{wanted[:40]!r} is no job id, expected one such as 4711 or 4711_3")
-    found = [job for job in client.jobs() if not isinstance(job, UnreadableRecord)]
-    job = next((job for job in found if wanted in (job.job_id, job.queue_id)), None)
-    if job is None:
-        raise UsageError(f"squeue lists no job {wanted}")
-    if job.target is None:
-        raise UsageError(f"job {wanted} stands for several tasks of an array, expected one such as {wanted}_1")
-    return job
-
-
-def _client(folder: Path | None) -> SlurmClient:
-    try:
-        commands = find_commands(folder, ("squeue", "scontrol"))
-    except CommandsMissing as error:
-        raise UsageError(f"{error}; see --slurm-bin-dir") from None
-    with contextlib.suppress(CommandsMissing):  # where there is no accounting
-        commands |= find_commands(folder, ("sacct",))
-    return SlurmClient(commands, _SLURM_SECONDS)
-
-
 def _stop_event() -> threading.Event:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -220,3 +194,10 @@ def _seconds(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _policy(text: str) -> str:
+    try:
+        return policy_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected {error}") from None

@@ -129,6 +129,27 @@ def read_configuration(file: Path) -> JobsConfiguration:
     )
 
 
+def signals_of(name: str) -> tuple[str, float | None]:
+    """Return a pack's name, or the absolute path of its file, and for how long it lets a log stand still, in seconds.
+
+    Raises:
+        PackError: it cannot be read.
+    """
+    threshold = load_pack(name).inactivity_threshold_seconds
+    return name if name in shipped_packs() else str(Path(name).absolute()), threshold
+
+
+def policy_name(text: str) -> str:
+    """Return the name of a policy as it is.
+
+    Raises:
+        ValueError: it is none; the message is what was expected.
+    """
+    if not text or len(text) > 64 or not _POLICY_LETTERS.issuperset(text):
+        raise ValueError("a name of 1 to 64 of a-z, 0-9, _ and -")
+    return text
+
+
 def _rule(entry: YamlValue) -> JobRule:
     keys = entry.mapping(_JOB_KEYS)
     if "match" not in keys:
@@ -138,10 +159,8 @@ def _rule(entry: YamlValue) -> JobRule:
         raise keys["match"].wrong(f"patterns of {', '.join(_MATCHES)}")
     signals, inactivity = None, None
     if "signals" in keys:
-        signals = keys["signals"].scalar()
-        if signals not in shipped_packs():
-            signals = _absolute(keys["signals"])
-        inactivity = load_pack(signals).inactivity_threshold_seconds
+        shipped = keys["signals"].scalar() in shipped_packs()
+        signals, inactivity = signals_of(keys["signals"].text if shipped else _absolute(keys["signals"]))
     if "inactivity" in keys:
         inactivity = _seconds(keys["inactivity"])
     restart = keys["restart_stalls"].boolean() if "restart_stalls" in keys else False
@@ -179,9 +198,10 @@ def _run_id(entry: YamlValue) -> str:
 
 
 def _policy(entry: YamlValue) -> str:
-    if not entry.scalar() or len(entry.text) > 64 or not _POLICY_LETTERS.issuperset(entry.text):
-        raise entry.wrong("a name of 1 to 64 of a-z, 0-9, _ and -")
-    return entry.text
+    try:
+        return policy_name(entry.scalar())
+    except ValueError as error:
+        raise entry.wrong(str(error)) from None
 
 
 def _absolute(entry: YamlValue) -> str:

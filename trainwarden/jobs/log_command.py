@@ -11,18 +11,23 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
+from trainwarden.clients.process import keep_child_status
+from trainwarden.clients.slurm.client import SlurmError
 from trainwarden.command_line import CommandLine
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.exec.tail import Tail
 from trainwarden.identity import AttemptKey, InvalidRunId, check_run_id, process_lives, process_start_ticks
+from trainwarden.jobs.adopted_job import AdoptedJob, find_job, job_client
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.ending import log_outcome
 from trainwarden.jobs.job_record import JobRecord, NotOurs, WatchedJob
 from trainwarden.monitor.alerts import AlertManager, Printed
 from trainwarden.monitor.history import AlertHistory
 from trainwarden.monitor.settings import read_settings
-from trainwarden.monitor.watch import Monitor
+from trainwarden.monitor.watch import Monitor, Round
 from trainwarden.redaction import plain
 from trainwarden.runs.assessment import Assessment
 from trainwarden.runs.places import RecordFolder
@@ -38,10 +43,16 @@ def main(argv: list[str]) -> int:
     """Watch until the training ends; return 0, 1 if it failed, 2 for misuse, 3 if how it ended is not known."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
-    if arguments.slurm_job:
-        return _adopt(arguments)
+    keep_child_status()
     try:
-        return _watch(arguments)
+        alerts = _alerts(arguments)
+        with tempfile.TemporaryDirectory(prefix="trainwarden-") as temporary:
+            runs = arguments.runs_dir or Path(temporary)
+            source = _adopted(arguments, runs) if arguments.slurm_job else _Log(arguments, runs)
+            return _follow(source, RecordFolder(runs), alerts, arguments.interval)
+    except SlurmError as error:
+        print(f"trainwarden watch: {error.reason}: {plain(error.message)}", file=sys.stderr)
+        return 3
     except (UsageError, NotOurs, OSError) as error:
         print(f"trainwarden watch: {plain(str(error))}", file=sys.stderr)
         return 2
@@ -59,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("log", type=Path, metavar="LOGFILE", help="need not exist yet")
     of = parser.add_mutually_exclusive_group()
     of.add_argument("--pid", type=int, help="the process of this machine that trains")
-    of.add_argument("--slurm-job", metavar="JOB", help="the job that trains: as `trainwarden slurm adopt`")
+    of.add_argument("--slurm-job", metavar="JOB", help="the job that trains, across its requeues")
     parser.add_argument("--run-id", metavar="RUN", help="(default: the name of the log)")
     parser.add_argument(
         "--runs-dir", type=Path, metavar="DIR", help="keep the record there (default: a folder that is removed again)"
@@ -73,24 +84,26 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _adopt(arguments: argparse.Namespace) -> int:
-    from trainwarden.jobs.command import main as slurm  # noqa: PLC0415  # needed for jobs of SLURM alone
+class _Source(Protocol):
+    """What is watched, and writes a record."""
 
-    options = {"run-id": arguments.run_id, "runs-dir": arguments.runs_dir}
-    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    if arguments.inactivity is not None:
-        given.append(f"--inactivity={arguments.inactivity:g}")
+    run_id: str | None
+
+    def look(self, seconds: float) -> int | None:
+        """Look once; return the exit status once it is over."""
+
+    def close(self) -> None:
+        """Close its log."""
+
+
+def _adopted(arguments: argparse.Namespace, runs: Path) -> AdoptedJob:
+    client = job_client(None)
     log = str(arguments.log.absolute()).replace("%", "%%")
-    return slurm(["adopt", f"--interval={arguments.interval:g}", f"--log={log}", *given, "--", arguments.slurm_job])
+    rule = JobRule(logs=(log,), inactivity=arguments.inactivity)
+    return AdoptedJob(client, JobsConfiguration(runs), find_job(client, arguments.slurm_job), rule, arguments.run_id)
 
 
-def _watch(arguments: argparse.Namespace) -> int:
-    log = arguments.log.absolute()
-    run_id = arguments.run_id or _NO_RUN_ID.sub("-", log.stem).strip("-_")[:128] or "run"
-    try:
-        check_run_id(run_id)
-    except InvalidRunId as error:
-        raise UsageError(str(error)) from None
+def _alerts(arguments: argparse.Namespace) -> AlertManager:
     settings = read_settings(None)
     try:
         alerts = AlertManager(
@@ -101,57 +114,80 @@ def _watch(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     if not alerts.channels:
         alerts.channels.append(Printed(lambda text: print(text, file=sys.stderr, flush=True)))
-    trainer = _Trainer(arguments.pid)
-    with tempfile.TemporaryDirectory(prefix="trainwarden-") as temporary:
-        runs = arguments.runs_dir or Path(temporary)
-        job = WatchedJob(
-            run_id=run_id,
-            key=trainer.key,
-            user_id=log.stat().st_uid if log.exists() else os.geteuid(),
-            logs=(str(log),),
-            inactivity=arguments.inactivity,
-        )
-        record = JobRecord(runs, job)
-        if not record.open():
-            raise UsageError(
-                f"{runs / run_id}: its record is about an attempt that has ended, expected another --run-id"
-            )
-        monitor = Monitor(RecordFolder(runs), AlertHistory(), alerts, run_ids=(run_id,))
-        return _follow(record, trainer, monitor, arguments.interval)
+    return alerts
 
 
-def _follow(record: JobRecord, trainer: _Trainer, monitor: Monitor, interval: float) -> int:
+def _follow(source: _Source, records: RecordFolder, alerts: AlertManager, interval: float) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     shown = ""
-    outcome: AttemptOutcome | None = None
+    monitor: Monitor | None = None
     try:
         while not stop.is_set():
-            lives = trainer.lives
-            record.look(lives=lives)
-            outcome = trainer.outcome(record, lives=lives)
-            if outcome is not None:
-                record.end(outcome)
-            found = monitor.look(time.time())
-            for problem in found.problems:
-                print(f"trainwarden watch: {plain(problem)}", file=sys.stderr, flush=True)
-            for run in found.runs:
-                if (line := _line(run)) != shown:
-                    shown = line
-                    print(f"[{time.strftime('%H:%M:%S')}] {line}", flush=True)
-            if outcome is not None:
-                return _status(outcome)
+            status = source.look(interval)
+            if monitor is None and source.run_id is not None:
+                monitor = Monitor(records, AlertHistory(), alerts, run_ids=(source.run_id,))
+            if monitor is not None:
+                shown = _show(monitor.look(time.time()), shown)
+            if status is not None:
+                return status
             stop.wait(interval)
     finally:
-        record.close()
+        source.close()
     return 0
 
 
-def _status(outcome: AttemptOutcome) -> int:
-    if outcome.unknown:
-        return 3
-    return 0 if outcome.status == "succeeded" else 1
+def _show(found: Round, shown: str) -> str:
+    """Print the problems of a round, and how its run is where that has changed since `shown`; return what it is."""
+    for problem in found.problems:
+        print(f"trainwarden watch: {plain(problem)}", file=sys.stderr, flush=True)
+    for run in found.runs:
+        if (line := _line(run)) != shown:
+            shown = line
+            print(f"[{time.strftime('%H:%M:%S')}] {line}", flush=True)
+    return shown
+
+
+class _Log:
+    """A log, and what is known of the process that writes it."""
+
+    def __init__(self, arguments: argparse.Namespace, runs: Path) -> None:
+        log = arguments.log.absolute()
+        run_id = arguments.run_id or _NO_RUN_ID.sub("-", log.stem).strip("-_")[:128] or "run"
+        try:
+            self.run_id: str | None = check_run_id(run_id)
+        except InvalidRunId as error:
+            raise UsageError(str(error)) from None
+        self._trainer = _Trainer(arguments.pid)
+        job = WatchedJob(
+            run_id=run_id,
+            key=self._trainer.key,
+            user_id=log.stat().st_uid if log.exists() else os.geteuid(),
+            logs=(str(log),),
+            inactivity=arguments.inactivity,
+        )
+        self._record = JobRecord(runs, job)
+        if not self._record.open():
+            raise UsageError(
+                f"{runs / run_id}: its record is about an attempt that has ended, expected another --run-id"
+            )
+
+    def look(self, seconds: float) -> int | None:  # noqa: ARG002  # of `_Source`; a local log is read at once
+        """Read what is new; return the exit status once the training is over."""
+        lives = self._trainer.lives
+        self._record.look(lives=lives)
+        outcome = self._trainer.outcome(self._record, lives=lives)
+        if outcome is None:
+            return None
+        self._record.end(outcome)
+        if outcome.unknown:
+            return 3
+        return 0 if outcome.status == "succeeded" else 1
+
+    def close(self) -> None:
+        """Close the log."""
+        self._record.close()
 
 
 class _Trainer:
