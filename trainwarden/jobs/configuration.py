@@ -21,7 +21,7 @@ from trainwarden.yaml_file import YamlValue, read_yaml
 if TYPE_CHECKING:
     from trainwarden.clients.slurm.jobs import SlurmJob
 
-_KEYS = ("runs_dir", "log_roots", "mark", "marked", "grace", "max_jobs", "jobs")
+_KEYS = ("runs_dir", "log_roots", "mark", "marked", "grace", "max_jobs", "max_log_bytes", "jobs")
 _JOB_KEYS = (
     "match", "ignore", "run_id", "logs", "inactivity", "restart_stalls", "signals", "policy",
     "framework", "model",
@@ -30,6 +30,7 @@ _MATCHES = ("partition", "account", "user", "name", "comment")
 DEFAULT_RUN_ID = "%x-%A_%a"
 _GRACE_SECONDS = 600.0
 MAX_JOBS = 2000
+MAX_LOG_BYTES = 8 * 2**30
 _SAMPLE = job_names("4711", "4711", "1", "train", "alice")
 _POLICY_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -80,6 +81,7 @@ class JobsConfiguration:
         marked: jobs with a mark are runs where no rule is for them.
         grace: how long a job that its user has marked may take to write a record itself.
         max_jobs: that are watched at the same time.
+        max_log_bytes: of the copies of logs in the records of all jobs of a user.
         rules: the first that fits counts.
     """
 
@@ -89,6 +91,7 @@ class JobsConfiguration:
     marked: bool = True
     grace: float = _GRACE_SECONDS
     max_jobs: int = MAX_JOBS
+    max_log_bytes: int = MAX_LOG_BYTES
     rules: Sequence[JobRule] = ()
 
     def rule_of(self, job: SlurmJob) -> JobRule | None:
@@ -124,7 +127,8 @@ def read_configuration(file: Path) -> JobsConfiguration:
         mark=keys["mark"].boolean() if "mark" in keys else False,
         marked=keys["marked"].boolean() if "marked" in keys else True,
         grace=_seconds(keys["grace"]) if "grace" in keys else _GRACE_SECONDS,
-        max_jobs=_count(keys["max_jobs"]) if "max_jobs" in keys else MAX_JOBS,
+        max_jobs=_count(keys["max_jobs"], 100_000) if "max_jobs" in keys else MAX_JOBS,
+        max_log_bytes=_count(keys["max_log_bytes"], 2**50) if "max_log_bytes" in keys else MAX_LOG_BYTES,
         rules=tuple(_rule(entry) for entry in listed),
     )
 
@@ -219,7 +223,7 @@ def _seconds(entry: YamlValue) -> float:
         raise entry.wrong(str(error).partition("expected ")[2]) from None
 
 
-def _count(entry: YamlValue) -> int:
-    if not entry.scalar().isdecimal() or not 1 <= int(entry.text) <= 100_000:
-        raise entry.wrong("a number from 1 to 100000")
+def _count(entry: YamlValue, limit: int) -> int:
+    if not entry.scalar().isdecimal() or len(entry.text) > 18 or not 1 <= int(entry.text) <= limit:
+        raise entry.wrong(f"a number from 1 to {limit}")
     return int(entry.text)

@@ -28,6 +28,7 @@ from trainwarden.jobs.job_record import (
     open_jobs,
     recorded_end,
 )
+from trainwarden.jobs.kept_logs import KeptLogs
 from trainwarden.jobs.slurm_run import alone, job_logs, run_id_of, watched_job
 from trainwarden.redaction import plain
 from trainwarden.training.outcome import AttemptOutcome
@@ -119,6 +120,7 @@ class SlurmWatch:
         self._marked: set[str] = set()
         self._logged: set[str] = set()
         self._lock = threading.Lock()
+        self._kept_logs = KeptLogs(configuration.runs_dir, configuration.max_log_bytes)
         self._threads = ThreadPoolExecutor(_THREADS, "log")
         self._last_threads = ThreadPoolExecutor(_THREADS, "last log")
         self.outcomes: dict[str, tuple[str, str]] = {}
@@ -150,6 +152,8 @@ class SlurmWatch:
             self._end(listed)
         wait([each.outcome for each in self._ending.values()], max(1.0, deadline - time.monotonic()))
         self._finish()
+        if not self._only:
+            self._bound_logs()
         return listed is not None
 
     def close(self) -> None:
@@ -398,6 +402,11 @@ class SlurmWatch:
         if not answer.accepted:
             self._complain(f"job {job.job_id} cannot be marked: {answer.detail}")
         return 1
+
+    def _bound_logs(self) -> None:
+        limit = self._configuration.max_log_bytes
+        for user in sorted(self._kept_logs.bound(set(self.runs.values()))):
+            self._complain(f"uid {user}: the copies of its jobs' logs exceed max_log_bytes ({limit}): the oldest go")
 
     def _complain(self, problem: str) -> None:
         """Log each problem once."""

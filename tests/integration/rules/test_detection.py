@@ -288,6 +288,9 @@ def test_a_record_of_another_monitor_in_s3_names_its_instance_and_its_place(worl
         "<https://s3.console.aws.amazon.com/s3/buckets/llm-cache?prefix=training-runs/foreign/|S3 Console>",
     ):
         assert needle in message.text
+    # There is no host beside the instance.
+    assert "Instance:  (" not in message.text
+    assert " (i-01fa" not in message.text
 
 
 @pytest.mark.usefixtures("_all_seen")

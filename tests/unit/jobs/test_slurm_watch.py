@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
 from tests.unit.exporter.runs_tree import opened_files
+from tests.users import ANOTHER, needs_root
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.job_record import JobRecord
 from trainwarden.jobs.slurm_watch import SlurmWatch
@@ -434,6 +435,17 @@ def test_a_run_of_one_user_gets_no_attempt_by_another(queue: Queue) -> None:
     assert queue.metadata("llama").attempt_key == "slurm:1:0"
 
 
+def test_a_user_with_many_jobs_takes_no_place_of_a_user_with_few(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, max_jobs=4)
+    for job_id in range(1, 11):
+        queue.put(job_id, user_id=os.getuid() + 1)
+    for job_id in (11, 12):
+        queue.put(job_id, user_id=os.getuid() + 2)
+    queue.look()
+    assert sorted(map(int, queue.watch.runs)) == [1, 2, 11, 12]
+    queue.watch.close()
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_only_logs_of_the_jobs_user_are_read(
     queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: int
@@ -464,6 +476,52 @@ def test_a_path_that_leads_to_no_plain_file_is_not_opened(
     assert queue.metadata("train-1").status == "running"
     assert not {"pipe", "link"} & set(opened)
     assert "is no plain file" in caplog.text
+
+
+def copies(queue: Queue) -> dict[str, int]:
+    """The bytes of all copies of each run's log, of those that have some."""
+    found = {run.name: sum(each.stat().st_size for each in run.glob("logs/*")) for run in queue.runs.iterdir()}
+    return {name: size for name, size in found.items() if size}
+
+
+def end_jobs(queue: Queue, ids: range, **changes: Any) -> None:
+    """Let jobs print 1000 bytes each and end, one after the other."""
+    for job_id in ids:
+        log = queue.put(job_id, **changes)
+        log.write_bytes(b"x" * 999 + b"\n")
+        os.chown(log, queue.jobs[job_id]["user_id"], -1)
+        queue.look()
+        queue.end(job_id, "COMPLETED")
+        queue.look()
+        for each in queue.runs.glob(f"train-{job_id}/logs/*"):
+            os.utime(each, (START + job_id, START + job_id))
+
+
+def test_the_copies_of_a_users_logs_are_bounded_and_the_oldest_go_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = Queue(tmp_path, max_log_bytes=10_500)
+    end_jobs(queue, range(1, 31))
+    assert copies(queue) == {f"train-{job_id}": 1000 for job_id in range(21, 31)}
+    assert {queue.metadata(f"train-{job_id}").status for job_id in range(1, 31)} == {"succeeded"}
+    assert len([line for line in caplog.messages if "max_log_bytes" in line]) == 1
+    queue.put(31).write_bytes((b"y" * 999 + b"\n") * 12)
+    queue.look()
+    assert copies(queue) == {}
+    with (queue.logs / "31.out").open("ab") as log:
+        log.write(b"z" * 999 + b"\n")
+    queue.look()
+    assert copies(queue) == {"train-31": 1000}
+    queue.watch.close()
+
+
+@needs_root
+def test_the_logs_of_a_user_cost_those_of_no_other(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, max_log_bytes=10_500)
+    end_jobs(queue, range(1, 6))
+    end_jobs(queue, range(6, 26), user_id=ANOTHER)
+    assert set(copies(queue)) == {f"train-{job_id}" for job_id in (*range(1, 6), *range(16, 26))}
+    queue.watch.close()
 
 
 def test_a_job_that_its_user_has_marked_has_time_to_write_a_record(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,24 @@ def test_a_process_that_ends_with_a_failure_in_its_log_alerts(tmp_path: Path) ->
     metadata = read_metadata(tmp_path / "runs/train")
     assert isinstance(metadata, Metadata)
     assert (metadata.status, metadata.scheduler) == ("failed", "local")
+
+
+def test_what_a_hostile_log_prints_moves_no_terminal_and_shows_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 10/100 loss 2.5\nRuntimeError: \x1b]0;mine\x07\x1b[2J at HF_TOKEN=hf_abcdefghijklmnop\n")
+    training = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, training.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        main([str(log), f"--pid={training.pid}", f"--runs-dir={tmp_path}/runs"])
+    finally:
+        training.wait()
+    printed = "".join(capsys.readouterr())
+    assert "RuntimeError: " in printed
+    assert "\x1b" not in printed
+    assert "\x07" not in printed
+    assert "hf_abc" not in printed
 
 
 def test_how_a_process_has_ended_is_unknown_without_a_word_in_its_log() -> None:

@@ -54,6 +54,11 @@ def test_a_failure_is_recorded_alike_with_and_without_a_heartbeat_before_it(
     assert shell.snapshot().state == "failed"
 
 
+def test_the_record_of_a_failure_names_the_instance(shell: Shell) -> None:
+    assert shell.call("fail", "why", TRAINWARDEN_INSTANCE_ID="i-01fa5b57d64c6196a").returncode == 0
+    assert shell.read("metadata.json")["instance_id"] == "i-01fa5b57d64c6196a"
+
+
 def test_no_links_and_no_other_process_stand_in_the_way(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.call("heartbeat")
     variables = {"TRAINWARDEN_RUNS_DIR": str(shell.runs), "TRAINWARDEN_RUN_ID": "r", "TRAINWARDEN_ATTEMPT_KEY": KEY}

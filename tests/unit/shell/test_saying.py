@@ -29,6 +29,11 @@ def test_the_first_command_begins_the_attempt_and_readers_see_a_running_run(shel
     assert snapshot.unreadable == ()
 
 
+def test_the_record_names_the_instance(shell: Shell) -> None:
+    assert shell.call("heartbeat", TRAINWARDEN_INSTANCE_ID="i-01fa5b57d64c6196a").returncode == 0
+    assert shell.read("metadata.json")["instance_id"] == "i-01fa5b57d64c6196a"
+
+
 def test_a_step_is_progress_and_ends_the_phases_before_training(shell: Shell) -> None:
     shell.call("phase", "load")
     assert shell.read("metadata.json")["phase"] == "load"
