@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
 import time
 import zipfile
 from pathlib import Path
