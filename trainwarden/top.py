@@ -32,6 +32,11 @@ _RECENT_SECONDS = 86_400.0
 _RUNS = ("RUN", "STATUS", "PHASE", "STEP", "LEFT", "LOSS", "TOKENS/S", "LAST SIGN", "REASON")
 _NODES = ("NODE", "GPUS", "LOST", "BUSY", "MEMORY", "HOTTEST")
 _REASON_LENGTH = 60
+# Left out of a narrow window, in this order; a cell that is cut would be a wrong number.
+_LEFT_OUT = ("TOKENS/S", "LEFT", "MEMORY", "LOSS", "PHASE", "HOTTEST", "LAST SIGN", "BUSY", "REASON")
+# These are folded instead, to so many characters at least.
+_FOLDED = {"RUN": 24, "REASON": 14}
+_GAP = 2
 
 
 @dataclass(frozen=True)
@@ -187,11 +192,16 @@ def _watch(
 
     def table(columns: Sequence[str], rows: list[tuple[tuple[str, ...], str]]) -> Table:
         made = Table(box=None, pad_edge=False, header_style="bold")
-        for name in columns:
-            made.add_column(name, no_wrap=name not in ("REASON", "RUN"), overflow="fold")
+        kept = fitting(columns, [cells for cells, _ in rows], console.width)
+        for number in kept:
+            name = columns[number]
+            least = min(_FOLDED["RUN"], max((len(cells[number]) for cells, _ in rows), default=0))
+            made.add_column(
+                name, no_wrap=name not in _FOLDED, overflow="fold", min_width=least if name == "RUN" else None
+            )
         for cells, style in rows:
             # As Text: what a record holds is no markup.
-            made.add_row(*(Text(shown(cell)) for cell in cells), style=style)
+            made.add_row(*(Text(shown(cells[number])) for number in kept), style=style)
         return made
 
     def render(view: View) -> Group:
@@ -213,6 +223,21 @@ def _watch(
                 view = View(time.time(), (), (), (plain(str(error)),))
             live.update(render(view), refresh=True)
             time.sleep(arguments.interval)
+
+
+def fitting(columns: Sequence[str], rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
+    """Return the numbers of the columns that a window of so many characters has room for, without cutting a cell."""
+
+    def wanted(number: int) -> int:
+        longest = max([len(columns[number]), *(len(cells[number]) for cells in rows)])
+        return min(longest, _FOLDED.get(columns[number], longest))
+
+    kept = list(range(len(columns)))
+    for name in _LEFT_OUT:
+        if sum(map(wanted, kept)) + _GAP * (len(kept) - 1) <= width:
+            break
+        kept = [number for number in kept if columns[number] != name]
+    return kept
 
 
 def _run_row(run: Assessment) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integrations.programs import ROOT, Programs, torchrun
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
+from trainwarden import cli
 
 EXAMPLE = ROOT / "examples/pytorch/train.py"
 # The example, in which something happens to rank 1 in the first round, after step 4.
@@ -73,6 +74,20 @@ def test_a_start_after_a_failure_is_a_new_attempt_that_resumes(programs: Program
     said, progress = read_metadata(programs.folder), read_progress(programs.folder)
     assert [(one.attempt, one.resume_step) for one in said.attempts] == [(0, 1), (1, 5)]
     assert (said.status, progress.step, progress.steps_completed) == ("succeeded", 8, 8)
+
+
+def test_the_commands_show_a_job_of_torchrun(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert programs.torchrun(2, EXAMPLE, "--steps", "20", "--checkpoint-every", "10").returncode == 0
+    place = ("--runs-dir", str(programs.runs))
+    assert cli.main(["status", "r", "--once", *place]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("r  SUCCEEDED")
+    assert "20/20" in shown
+    assert cli.main(["compare", "r", *place]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["r", "0", "SUCCEEDED"]
+    page = programs.runs.parent / "r.html"
+    assert cli.main(["report", "r", "-o", str(page), *place]) == 0
+    assert "The run has succeeded" in page.read_text(encoding="utf-8")
 
 
 def test_a_restart_by_torchrun_itself_is_the_same_attempt(programs: Programs) -> None:

@@ -194,7 +194,9 @@ def _axis(start: float, end: float, scale: Scale, y: float, *, by_step: bool) ->
     for at, text in ticks:
         x = scale(at)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{y}"/>')
-        parts.append(f'<text class="tick middle" x="{x:.1f}" y="{y + 17}">{escape(text)}</text>')
+        # Of the last one the edge would cut the half that stands to the right of its line.
+        anchor = "end" if scale(end) - x < 5 * len(text) else "middle"
+        parts.append(f'<text class="tick {anchor}" x="{x:.1f}" y="{y + 17}">{escape(text)}</text>')
     return parts
 
 

@@ -18,6 +18,7 @@ import pytest
 from tests.unit.runs.records import NOW, foreign_run
 from tests.waiting import wait_until
 from trainwarden import cli
+from trainwarden.top import fitting
 
 
 @pytest.fixture
@@ -97,3 +98,13 @@ def test_in_a_terminal_the_table_follows_the_records_until_it_is_interrupted(tmp
         wait_until(lambda: shows(b"\0never") or process.poll() is not None)
         os.close(terminal)
     assert process.returncode == 130
+
+
+def test_a_narrow_window_shows_fewer_columns_and_cuts_none() -> None:
+    columns = ("RUN", "STATUS", "STEP", "LOSS", "REASON")
+    rows = [
+        ("mistral-20250804-171621", "FAILED", "1500/5000", "2.134", "Error: " + "x" * 50),
+        ("a", "RUNNING", "-", "-", ""),
+    ]
+    for width, names in ((100, columns), (60, ("RUN", "STATUS", "STEP", "REASON")), (45, ("RUN", "STATUS", "STEP"))):
+        assert tuple(columns[number] for number in fitting(columns, rows, width)) == names
