@@ -111,7 +111,7 @@ _BY_FORM = _patterns(
     (
         (
             r"(?i:discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/webhookb2/|api\.telegram\.org/bot"
-            r"|/open-apis/bot/v2/hook/|hooks\.zapier\.com/hooks/catch/|hc-ping\.com/|/with/key/)"
+            r"|/open-apis/bot/v2/hook/|datadoghq\.\w{2,3}/(?:api/)?v\d/input/|hooks\.zapier\.com/hooks/catch/|hc-ping\.com/|/with/key/)"
         ),
         r"\S+",
     ),
@@ -125,20 +125,13 @@ _BY_FORM = _patterns(
         ),
         r"[^\s\"']+",
     ),
-    (r"(?i:\becho\s+(?:-\w+\s+)?)", r"[^|;]{1,200}(?=\|\s*(?:sudo\s+-S|passwd\b|[^|;]{0,80}--?password-stdin))"),
-    (r"(?i:\b(?:curl|wget)\b[^|;]{0,200}\s(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
-    (
-        r"(?i:\b(?:docker|podman|sshpass|mysql|mysqldump|ldapsearch|oc|helm)\b[^|;]{0,200}?\s-[pw]\s?)",
-        r"(?![\d:]+\b)[^\s-]\S*",
-    ),
-    (r"(?i:\bredis-cli\b[^|;]{0,200}?\s-a\s+|\bipmitool\b[^|;]{0,200}?\s-p\s+)", r"\S+"),
-    (r"(?:\bopenssl\b[^|;]{0,200}?\s-k\s+|\bsnmp[a-z]{2,12}\b[^|;]{0,200}?\s-(?:c\s*|[AX]\s+))", r"\S+"),
-    (r"\b7z[arz]?\b[^|;]{0,200}?\s-p", r"\S+"),
-    (r"\bopenssl\b[^|;]{0,200}?\spass:", r"\S+"),
-    (r"(?i:\b(?:lftp|open)\s+(?:\S+\s+)?-u\s*[^\s,]{1,64},)", r"\S+"),
-    (r"\bmc\s+(?:alias\s+set|config\s+host\s+add)\s+\S+\s+\S+\s+", r"\S+\s+\S+"),
     (r"(?i:\bauth\s+(?:login|plain)\s+)", r"[A-Za-z0-9+/]{8,}={0,2}"),
     (r"(?i:\bwandb(?:\.exe)?\s+login\s+(?:--\S+\s+)*)", r"[^\s-]\S{15,}"),
+    (r"\b[A-Za-z]{0,4}\d+\s+LOGIN\s+\S+\s+", r"\S+"),  # IMAP
+    (r"\bAUTH\s+", r"(?=\S*\d)(?=\S*[a-z])[A-Za-z0-9+/=_-]{12,}"),  # Redis
+    (r"(?i:\b(?:masterauth|requirepass)\s+|\bstats\s+auth\s+[^\s:]{1,64}:)", r"\S+"),
+    (r"(?i:\bidentified\s+(?:with\s+\S+\s+)?by\s+(?:password\s+)?)", rf"(?={_QUOTE}){_VALUE}"),
+    (rf"\.login\(\s*{_QUOTE}[^\"'\s]{{1,64}}{_QUOTE}\s*,\s*", _VALUE),
     # Some words after a login or a service whose keys are hexadecimal; not what a word before it calls a hash.
     (
         (
@@ -150,13 +143,57 @@ _BY_FORM = _patterns(
         r"(?<![\w./@+-])(?=[a-f]*\d)(?=\d*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{40})(?![\w./@-])",
     ),
 )
+# Arguments of programs, as a shell prints them with `set -x`.
+_BY_COMMAND = _patterns(
+    (
+        r"(?i:\b(?:echo|printf)\s+(?:-\w+\s+)?)",
+        (
+            r"[^|;]{1,200}(?=\|\s*(?:sudo\s+-S|(?:ch|smb)?passwd\b|kinit\b|cryptsetup\b"
+            r"|[^|;]{0,80}--?(?:password-stdin|with-token|passphrase-fd)))"
+        ),
+    ),
+    (
+        r"(?i:\b(?:sudo\b[^|;]{0,200}?\s-S|(?:ch|smb)?passwd|kinit|[\w-]*-stdin|--with-token)\b[^|;<]{0,200}<<<\s*)",
+        r"(?:\"[^\"]*\"?|'[^']*'?|\S+)",
+    ),
+    (r"(?i:\b(?:curl|wget|etcdctl)\b[^|;]{0,200}\s(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
+    (
+        (
+            r"(?i:\b(?:docker|podman|sshpass|mysql|mysqldump|ldapsearch|oc|helm|mongo(?:sh|dump|restore|export|import)?"
+            r"|psexec|sqlcmd|bcp)\b[^|;]{0,200}?\s-[pw]\s?)"
+        ),
+        r"(?![\d:]+\b)[^\s-]\S*",
+    ),
+    (r"(?i:\bredis-cli\b[^|;]{0,200}?\s-a\s+|\bipmitool\b[^|;]{0,200}?\s-p\s+)", r"\S+"),
+    (r"(?:\bopenssl\b[^|;]{0,200}?\s-k\s+|\bsnmp[a-z]{2,12}\b[^|;]{0,200}?\s-(?:c\s*|[AX]\s+))", r"\S+"),
+    (r"(?:\b7z[arz]?\b[^|;]{0,200}?\s-p|\b(?:un)?zip\b[^|;]{0,200}?\s-P\s*)", r"\S+"),
+    (r"\bopenssl\b[^|;]{0,200}?\spass:", r"\S+"),
+    (r"\bssh-keygen\b[^|;]{0,200}?\s-[NP]\s*", r"(?!(?:\"\"|'')(?:\s|$))\S+"),
+    (r"\bhtpasswd\s+(?:-\w+\s+(?:\d+\s+)?)*?-[A-Za-z]*b[A-Za-z]*\s+", r"[^|;&]+"),
+    (r"(?i:\bnet\s+user\s+\S+\s+)", r"(?:[^\s/*]\S*(?=\s+/[a-z])|(?=\S*\d)[^\s/*]\S{5,})"),
+    (r"(?i:\bnet\s+use\s+(?:\S+\s+)?\\\\\S+\s+)", r"[^\s/*]\S*"),
+    (r"(?i:\bConvertTo-SecureString\s+(?:-String\s+)?)", r"(?![-$])(?:\"[^\"]*\"?|'[^']*'?|\S+)"),
+    (r"(?i:\b(?:smbclient|rpcclient|smbget)\b[^|;]{0,200}?\s(?:-U|--user)[\s=]*[^\s%]{1,64}%)", r"\S+"),
+    (r"(?i:\b(?:sqlplus|rman|expdp|impdp|sqlldr)\s+(?:[^|;]{0,200}?\s)??[\w$#]{1,64}/)", r"[^\s/@\"']+(?=@|\s|$)"),
+    (r"(?i:\bcomposer\s+config\b[^|;]{0,80}\shttp-basic\.\S+\s+\S+\s+)", r"\S+"),
+    (r"(?i:\b(?:lftp|open)\s+(?:\S+\s+)?-u\s*[^\s,]{1,64},)", r"\S+"),
+    (r"\bmc\s+(?:alias\s+set|config\s+host\s+add)\s+\S+\s+\S+\s+", r"\S+\s+\S+"),
+)
+# One of these is in every text that has such a command.
+_COMMANDS = re.compile(
+    r"(?i:echo|printf|<<<|curl|wget|etcdctl|docker|podman|sshpass|mysql|ldapsearch|\boc\b|helm|mongo|psexec|sqlcmd|bcp"
+    r"|redis-cli|ipmitool|openssl|snmp|7z|zip|ssh-keygen|htpasswd|net\s+use|securestring|smb|rpcclient|sqlplus|rman"
+    r"|expdp|impdp|sqlldr|composer|lftp|open\s|\bmc\s)"
+)
 _BY_NAME = _patterns(
+    (rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?digest\s+)", r"\S.*"),
     (
         rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?)",
         r"(?i:(?:bearer|basic|token|splunk|api-?key|key|digest|negotiate)\s+)?[^\s\"'\\]+",
     ),
     (rf"(?i:\b(?:set-)?cookie{_QUOTE}?:\s*)", r"\S.*"),
     (r"(?i:pass[_-]?phrase\s*:\s+)", r"(?![\\\"']|\[redacted\]).+"),
+    (rf"{_PHRASE}\s+", rf"(?i:{_HARMLESS})\\*(?:\"[^\"]+\"?|'[^']+'?)"),
     # Several words to the end of the line, as YAML has them.
     (rf"{_PHRASE}{_QUOTE}?\s*:\s+", r"[^\W_][\w-]*(?:\s+[\w-]+){1,11}[.!]?$"),
     (
@@ -211,7 +248,12 @@ _LONG_PART = re.compile(r"[A-Za-z0-9]{24,}|(?<!\S)[A-Za-z0-9+/]{40,}")
 
 def redact(text: str) -> str:
     """Return the text with everything that looks like a secret replaced."""
-    for pattern in (*_BY_FORM, *_BY_NAME) if _NAMES.search(text) else _BY_FORM:
+    patterns = _BY_FORM
+    if _COMMANDS.search(text):
+        patterns += _BY_COMMAND
+    if _NAMES.search(text):
+        patterns += _BY_NAME
+    for pattern in patterns:
         text = pattern.sub(lambda match: match["kept"] + REDACTED, text)
     return _WORD.sub(lambda match: REDACTED if _is_random(match[0]) else match[0], text)
 
