@@ -20,6 +20,7 @@ from trainwarden.taxonomy import Failure
 # After these the GPU context or the communicator of the process is unusable, whatever `on` allows.
 _NEVER_RETRIED = frozenset(("cuda_error", "gpu_hardware", "nccl", "nccl_timeout"))
 _MOST_DOUBLINGS = 60
+_MOST_FACTOR = 1000
 
 On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +40,7 @@ def retry(
     base_seconds: float = 1.0,
     max_seconds: float = 60.0,
     max_elapsed_seconds: float | None = None,
+    factor: float = 2.0,
     on: On | None = None,
     sleep: Callable[[float], Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -54,6 +56,7 @@ def retry(
     base_seconds: float = 1.0,
     max_seconds: float = 60.0,
     max_elapsed_seconds: float | None = None,
+    factor: float = 2.0,
     on: On | None = None,
     sleep: Callable[[float], Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -68,9 +71,10 @@ def retry(
     Args:
         function: to call; all other arguments are passed by name.
         attempts: number of calls in all, 1 or more.
-        base_seconds: upper bound of the wait before the second call; it doubles with each call.
+        base_seconds: upper bound of the wait before the second call; it grows with each call.
         max_seconds: upper bound of every wait. Each wait is uniform between 0 and its bound ("full jitter").
         max_elapsed_seconds: no call begins later than this after the first one.
+        factor: by which that bound grows.
         on: exceptions to retry besides the taxonomy's: types, or a function that returns whether to retry.
         sleep: waits for a number of seconds; for a coroutine function its result is awaited.
         clock: returns seconds, monotonic.
@@ -80,9 +84,9 @@ def retry(
         TypeError: the function cannot be repeated, such as a generator function.
         ValueError: a number is out of range.
     """
-    _check(attempts, base_seconds, max_seconds, max_elapsed_seconds)
+    _check(attempts, base_seconds, max_seconds, max_elapsed_seconds, factor)
     _check_on(on)
-    policy = _RetryPolicy(attempts, base_seconds, max_seconds, max_elapsed_seconds, on, clock, random)
+    policy = _RetryPolicy(attempts, base_seconds, max_seconds, max_elapsed_seconds, factor, on, clock, random)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         _check_function(function)
@@ -99,6 +103,7 @@ class _RetryPolicy:
     base_seconds: float
     max_seconds: float
     max_elapsed_seconds: float | None
+    factor: float
     on: On | None
     clock: Callable[[], float]
     random: Callable[[], float]
@@ -108,7 +113,7 @@ class _RetryPolicy:
         failure = classify_exception(exc, ambient=call.ambient)
         if call.number >= self.attempts or not self._is_retryable(exc, failure):
             return None
-        longest = min(self.max_seconds, self.base_seconds * 2.0 ** min(call.number - 1, _MOST_DOUBLINGS))
+        longest = min(self.max_seconds, self.base_seconds * self.factor ** min(call.number - 1, _MOST_DOUBLINGS))
         seconds = self.random() * longest
         if self.max_elapsed_seconds is not None:
             elapsed = self.clock() - call.begun
@@ -216,9 +221,11 @@ def _check_function(function: Any) -> None:
         raise TypeError(f"retry: {name} is a generator function: it fails when it is iterated, not when it is called")
 
 
-def _check(attempts: Any, base: Any, longest: Any, elapsed: Any) -> None:
+def _check(attempts: Any, base: Any, longest: Any, elapsed: Any, factor: Any) -> None:
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
         raise ValueError(f"retry: attempts={attempts!r}: expected a whole number, 1 or more")
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor <= _MOST_FACTOR:
+        raise ValueError(f"retry: factor={factor!r}: expected a number from 1 to {_MOST_FACTOR}")
     limits = {"base_seconds": base, "max_seconds": longest}
     if elapsed is not None:
         limits["max_elapsed_seconds"] = elapsed
