@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import trainwarden_exporter
 from trainwarden import cli
+from trainwarden_exporter.finetuning import validation
 from trainwarden_exporter.finetuning.validation import FineTuningValidator, ValidationResult, loss_history
 
 INFO = {"loss": 0.5234, "log_history": [{"loss": 2.0}, {"loss": 1.0, "eval_loss": 9.0}, {"loss": 0.5234}]}
@@ -138,7 +140,7 @@ def test_a_damaged_checkpoint_fails(tmp_path: Path, damage: str, message: str) -
         ({**PROFILE, "memory_requirement_gb": -1}, "memory_requirement_gb is '-1', expected a number above 0"),
         ({**PROFILE, "gpu_sharing": {"memory_limit_gb": 0}}, "gpu_sharing.memory_limit_gb is '0'"),
         ({"memory_requirement_gb": 20}, "model_id is missing"),
-        ({"model_id": "m"}, "memory_requirement_gb, resource_requirements or metadata is missing"),
+        ({"model_id": "m"}, "memory_requirement_gb, memory_gb, resource_requirements or metadata is missing"),
         ([1], "holds"),
     ],
 )
@@ -180,6 +182,82 @@ def test_a_script_that_uses_the_class_gets_results_and_the_report() -> None:
     assert [(each.check_name, each.passed) for each in results] == [("training_loss", True)]
     assert validator.generate_report().endswith("Summary: 1/1 checks passed\n")
     assert isinstance(results[0], ValidationResult)
+
+
+def test_the_calls_of_the_earlier_validator_are_taken(tmp_path: Path) -> None:
+    validator = trainwarden_exporter.FineTuningValidator(test_dataset_path=str(tmp_path / "test.jsonl"))
+    assert validator.validate_training_loss(0.5).passed
+    assert validator.validate_training_loss(0.5, expected_range=(0.0, 1.0), decreasing=True).passed
+    assert not validator.validate_training_loss(1.5, (0.0, 1.0)).passed
+    rising = {"log_history": [{"loss": 1.0}] * 5 + [{"loss": 1.5}] * 5}
+    assert validator.validate_training_loss(rising, decreasing=False).passed
+    profile = {"model_id": "q/w-lora", "base_model_id": "q/w", "fine_tuning_method": "lora", "memory_gb": 20.0}
+    (tmp_path / "aim_profile.json").write_text(json.dumps(profile))
+    assert validator.validate_aim_profile(str(tmp_path / "aim_profile.json")).passed
+    (tmp_path / "aim_profile.json").write_text(json.dumps({**profile, "memory_gb": 0}))
+    assert not validator.validate_aim_profile(str(tmp_path / "aim_profile.json")).passed
+    assert [each.passed for each in validator.validation_results] == [True, True, False, True, True, False]
+    assert all(isinstance(each, trainwarden_exporter.ValidationResult) for each in validator.validation_results)
+    assert "Summary: 4/6 checks passed" in validator.generate_report()
+
+
+def test_a_checkpoint_that_is_described_by_two_files_is_one(tmp_path: Path) -> None:
+    for step in (9, 10):
+        folder = tmp_path / f"checkpoint_{step}"
+        folder.mkdir()
+        (folder / "checkpoint_info.json").write_text(json.dumps({"step": step}))
+        (folder / "training_state.json").write_text(json.dumps({"epoch": 1}))
+    for path in (tmp_path, folder):
+        found = FineTuningValidator().validate_checkpoint_integrity(str(path))
+        assert (found.passed, found.message) == (True, "Checkpoint files are valid and complete")
+        assert found.details["path"] == str(folder)
+    (folder / "training_state.json").write_text("{")
+    assert FineTuningValidator().validate_checkpoint_integrity(tmp_path).passed is False
+    (folder / "training_state.json").unlink()
+    assert FineTuningValidator().validate_checkpoint_integrity(folder).passed is not True
+
+
+@pytest.fixture
+def generated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """What was asked of each model; the models answer with the name of their folder."""
+    asked: list[tuple[str, list[str]]] = []
+
+    def generate(path: str, prompts: list[str], _tokens: int) -> list[str]:
+        asked.append((path, list(prompts)))
+        return [f"{Path(path).name} {prompt}" for prompt in prompts]
+
+    monkeypatch.setattr(validation, "generate", generate)
+    return asked
+
+
+def test_prompts_come_from_the_call_or_from_the_data_set(
+    tmp_path: Path, generated: list[tuple[str, list[str]]]
+) -> None:
+    rows = [{"instruction": "Say blue", "output": "blue"}, {"messages": [{"role": "user", "content": "Say red"}]}]
+    (tmp_path / "test.jsonl").write_text("\n".join(["{", "", *map(json.dumps, rows)]))
+    validator = FineTuningValidator(tmp_path / "test.jsonl")
+    assert validator.validate_model_output("/m/tuned", test_prompts=["Say"], expected_keywords=["tuned"]).passed
+    assert validator.validate_model_output("/m/tuned").passed
+    assert [prompts for _, prompts in generated] == [["Say"], ["Say blue", "Say red"]]
+    (tmp_path / "test.jsonl").write_text("{}\n")
+    found = validator.validate_model_output("/m/tuned")
+    assert (found.passed, "no line has a prompt" in found.message) == (False, True)
+    assert FineTuningValidator().validate_model_output("/m/tuned").passed is None
+
+
+def test_two_models_are_compared_by_what_they_say(generated: list[tuple[str, list[str]]]) -> None:
+    found = FineTuningValidator().compare_models("/m/base", "/m/tuned", ["Say"], ["tuned", "say"])
+    assert isinstance(found, trainwarden_exporter.ModelComparison)
+    assert (found.base_outputs, found.outputs, found.changed) == (("base Say",), ("tuned Say",), 1)
+    assert (found.base_score, found.score, found.improvement, found.problem) == (0.5, 1.0, 0.5, None)
+    assert [path for path, _ in generated] == ["/m/base", "/m/tuned"]
+    assert json.loads(json.dumps(found.to_json()))["improvement"] == 0.5
+
+
+def test_models_that_are_not_there_are_not_compared(tmp_path: Path) -> None:
+    found = FineTuningValidator().compare_models(tmp_path / "base", tmp_path / "tuned", test_prompts=["Say"])
+    assert (found.outputs, found.improvement) == ((), None)
+    assert "There is no model" in str(found.problem)
 
 
 def test_results_as_json(job: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
