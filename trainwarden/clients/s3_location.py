@@ -42,6 +42,14 @@ class S3Location:
         """Return the key of the object called `name`."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
+    def console_url(self, name: str) -> str:
+        """Return the address of the page that shows what is called `name` in the console of AWS."""
+        from urllib.parse import quote  # noqa: PLC0415  # slow to import, and seldom needed
+
+        region = f"region={self.region}&" if self.region else ""
+        prefix = quote(self.key(name), safe="")
+        return f"https://s3.console.aws.amazon.com/s3/buckets/{self.bucket}?{region}prefix={prefix}"
+
 
 def parse_s3_url(url: object, region: str | None = None, *, source: str = "s3") -> S3Location:
     """Return the place that `url` names.

@@ -6,9 +6,11 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
+from trainwarden.clients.s3_location import MONITORING_PREFIX, parse_s3_url
 from trainwarden.clients.slack import NotSent, SlackWebhook, escape
 from trainwarden.clients.sns import SnsTopic
 from trainwarden.redaction import label_text
@@ -70,12 +72,15 @@ def make_alert(
         run_id: of the run.
         status: its new one.
         reason: for it.
-        context: of action, instance_id, phase, duration_seconds and last_log, what is known.
+        context: of action, instance_id, phase, duration_seconds and last_log, what is known; duration_minutes and
+            last_log_line are the names that the S3 monitor has for the latter.
         mark: the same for a message that is sent again.
         link: address of a page with the logs; an address without one is a line of text, `record`, of the context.
     """
     known = dict(context or {})
     duration = known.get("duration_seconds")
+    if duration is None and known.get("duration_minutes") is not None:
+        duration = 60 * float(known["duration_minutes"])
     lines = [
         ("Run ID", run_id),
         ("Status", status),
@@ -84,7 +89,7 @@ def make_alert(
         ("Instance", known.get("instance_id")),
         ("Phase", known.get("phase")),
         ("Duration", None if duration is None else f"{float(duration) / 60:.0f} minutes"),
-        ("Last Log", known.get("last_log")),
+        ("Last Log", known.get("last_log") or known.get("last_log_line")),
         ("Record", known.get("record")),
     ]
     shown = tuple((name, label_text(str(value), _MAX_TEXT)) for name, value in lines if value not in (None, ""))
@@ -177,13 +182,26 @@ class AlertManager:
     Args:
         slack_webhook: address of an incoming webhook, or the path of a file that holds it; "" as None.
         sns_topic: ARN of a topic; "" as None.
+        region: of the bucket.
+        bucket: with the logs, below `training-runs/`: what `send` sends has a link to them.
+        sns_topic_arn: another name of `sns_topic`.
 
     Raises:
         ValueError: one of them is not usable; the text holds no secret.
     """
 
-    def __init__(self, slack_webhook: str | Path | None = None, sns_topic: str | None = None) -> None:
+    def __init__(
+        self,
+        slack_webhook: str | Path | None = None,
+        sns_topic: str | None = None,
+        region: str | None = None,
+        bucket: str | None = None,
+        *,
+        sns_topic_arn: str | None = None,
+    ) -> None:
         self.channels: list[Channel] = []
+        self._logs = parse_s3_url(f"s3://{bucket}/{MONITORING_PREFIX}", region, source="bucket") if bucket else None
+        sns_topic = sns_topic or sns_topic_arn
         if slack_webhook:
             is_url = isinstance(slack_webhook, str) and "://" in slack_webhook
             try:
@@ -196,16 +214,28 @@ class AlertManager:
             except ValueError as error:
                 raise ValueError(f"the SNS topic is not usable: {error}") from None
 
-    def send(self, run_id: str, status: str, reason: str, context: Mapping[str, Any] | None = None) -> bool:
-        """Send an alert to each channel; return whether all took it. Never raises: failures are logged.
+    def send(
+        self,
+        run_id: str,
+        status: str = "",
+        reason: str = "",
+        context: Mapping[str, Any] | None = None,
+        *,
+        new_state: str = "",
+    ) -> bool:
+        """Send an alert to each channel; return whether all took it. Failures to send are logged.
 
         Args:
             run_id: of the run.
-            status: such as FAILED.
+            status: such as FAILED, as text or as `RunState`.
             reason: for it.
-            context: of instance_id, phase, duration_seconds, last_log and action, what is known.
+            context: as for `make_alert`.
+            new_state: another name of `status`.
         """
-        return not self.deliver(make_alert(run_id, status, reason, context), self.channels)
+        stated = status or new_state
+        text = str(stated.value) if isinstance(stated, Enum) else stated
+        link = self._logs.console_url(f"{run_id}/logs/") if self._logs else ""
+        return not self.deliver(make_alert(run_id, text, reason, context, link=link), self.channels)
 
     def deliver(self, alert: Alert, channels: Sequence[Channel]) -> dict[str, str]:
         """Send an alert by `channels`; return the reasons of those that did not take it, by name."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
 
 from trainwarden.beneath import open_inside
 from trainwarden.clients.s3 import DENIED, INVALID, MISSING, S3Bucket, S3Error
@@ -199,11 +198,7 @@ class RecordPrefix:
 
     def console(self, run_id: str) -> str | None:
         """Return the address of the run's logs in the console of AWS; None for a server of another owner."""
-        if not self.bucket.is_aws:
-            return None
-        prefix = quote(self.location.key(f"{run_id}/logs/"), safe="")
-        region = f"region={self.location.region}&" if self.location.region else ""
-        return f"https://s3.console.aws.amazon.com/s3/buckets/{self.location.bucket}?{region}prefix={prefix}"
+        return self.location.console_url(f"{run_id}/logs/") if self.bucket.is_aws else None
 
     def _copy_object(self, run_id: str, name: str, path: Path, etag: str) -> None:
         key = f"{run_id}/{name}"

@@ -11,9 +11,10 @@ from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from tests.unit.runs.records import NOW
 from trainwarden import cli
-from trainwarden.monitor import aws_lambda
+from trainwarden.monitor import RunState, TrainingMonitor, aws_lambda
 from trainwarden.monitor.history import OBJECT
 from trainwarden.record.clock import to_iso
+from trainwarden.stack.slack_sink import SlackSink
 
 PUBLISHED = b"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>"
 
@@ -112,6 +113,29 @@ def test_a_function_of_lambda_alerts_once_and_keeps_its_history_in_the_bucket(
     assert b"Both+heartbeats+stale" in posted[0]
     kept = store.client.get_object(Bucket=store.bucket, Key=f"{store.prefix}/{OBJECT}")["Body"].read()
     assert "TIMED_OUT" in kept.decode()
+
+
+def test_the_engine_of_the_earlier_monitor_is_called_as_before(
+    store: Store, s3: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = SlackSink()
+    beat(store, monkeypatch)
+    engine = TrainingMonitor(bucket=store.bucket, region="us-east-1", stale_minutes=5)
+    engine.configure_alerts(slack_webhook=sink.url)
+    try:
+        assert engine.check_and_alert("r") is RunState.RUNNING
+        store.write("_error", b"NCCL timeout")
+        assert [engine.check_and_alert("r") for _ in range(2)] == [RunState.FAILED] * 2
+        state, reason, context = engine.evaluate_run("r")
+        assert (state, reason) == (RunState.FAILED, "Error: NCCL timeout")
+        assert (context["phase"], context["last_log_line"]) == ("training", "two")
+        assert engine.evaluate_run("nothing")[:2] == (RunState.UNKNOWN, "nothing: there is no record yet")
+        s3.fault = "broken"
+        assert engine.check_and_alert("r") is RunState.UNKNOWN
+    finally:
+        engine.close()
+        sink.close()
+    assert [message.payload["text"] for message in sink.messages] == ["🔥 R Training FAILED"], "a change is told once"
 
 
 def test_doctor_tries_what_a_run_needs_and_leaves_nothing(

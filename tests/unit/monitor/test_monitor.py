@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.runs.records import NOW, RUN, foreign_run
 from trainwarden.clients.slack import NotSent
-from trainwarden.monitor import AlertManager, command
+from trainwarden.monitor import AlertManager, RunState, command
 from trainwarden.monitor.alerts import Alert
 from trainwarden.monitor.history import AlertHistory, HistoryUnreadable
 from trainwarden.monitor.watch import Monitor
@@ -177,6 +177,17 @@ def test_the_manager_of_the_earlier_monitor_is_called_as_before(sink: SlackSink)
     alert = AlertManager(slack_webhook=sink.url)
     assert alert.send("test-run", "FAILED", "Test alert", {"instance_id": "i-test", "phase": "testing"})
     assert "*Instance:* i-test" in sink.messages[0].text
+    context = {"duration_minutes": 127.4, "last_log_line": "step 9", "phase": "training"}
+    with_logs = AlertManager(sink.url, None, "us-east-1", "my-bucket")
+    assert with_logs.send("test-run", new_state=RunState.TIMED_OUT, reason="stale", context=context)
+    link = "https://s3.console.aws.amazon.com/s3/buckets/my-bucket?region=us-east-1&amp;prefix=training-runs%2Ftest-run"
+    text = sink.messages[1].text
+    assert text.splitlines()[1:6] == [
+        "*Status:* TIMED_OUT", "*Reason:* stale", "*Phase:* training", "*Duration:* 127 minutes", "*Last Log:* step 9",
+    ]  # fmt: skip
+    assert f"*📊 S3 Logs:* <{link}%2Flogs%2F|View in S3 Console>" in text
+    with pytest.raises(ValueError, match="SNS topic"):
+        AlertManager(slack_webhook=sink.url, sns_topic_arn="no-arn", region="us-east-1", bucket="my-bucket")
     closed = AlertManager(slack_webhook="http://127.0.0.1:1/services/s3cret")
     assert not closed.send("test-run", "FAILED", "Test alert", {})
     with pytest.raises(ValueError, match="webhook"):
