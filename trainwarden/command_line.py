@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from trainwarden.duration import parse_duration
+
 
 class CommandLine(argparse.ArgumentParser):
     """Ends with status 2 and one line that names option, value and what was expected."""
@@ -19,9 +21,17 @@ class CommandLine(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
+def duration_seconds(text: str) -> float:
+    """Return the seconds of a duration as Prometheus writes it; raise what argparse shows where it is none."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def timeout_seconds(text: str) -> float:
-    """Return the seconds that an option states, a day at most; raise what argparse shows where it states none."""
-    seconds = float(text)
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError("expected more than 0 and at most 86400 seconds")
+    """Return the same, a day at most."""
+    seconds = duration_seconds(text)
+    if seconds > 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a day at most")
     return seconds

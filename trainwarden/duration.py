@@ -11,11 +11,14 @@ _SECONDS = re.compile(_NUMBER, re.ASCII)
 _DURATION = re.compile("".join(f"(?:(?P<{unit}>{_NUMBER}){unit})?" for unit in _UNIT_SECONDS), re.ASCII)
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of `2`, `2s`, `500ms`, `1h30m` or `1d`; raises `ValueError` otherwise, and for zero."""
+def parse_duration(text: str, unit_seconds: float = 1.0) -> float:
+    """Return the seconds of `2`, `2s`, `500ms`, `1h30m` or `1d`; raises `ValueError` otherwise, and for zero.
+
+    A number alone counts in units of `unit_seconds`.
+    """
     seconds = 0.0
     if _SECONDS.fullmatch(text):
-        seconds = float(text)
+        seconds = float(text) * unit_seconds
     elif match := _DURATION.fullmatch(text):
         seconds = sum(float(number) * _UNIT_SECONDS[unit] for unit, number in match.groupdict("0").items())
     if seconds <= 0:

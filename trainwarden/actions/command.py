@@ -18,8 +18,7 @@ from trainwarden.actions.ledger import Claim, Ledger
 from trainwarden.actions.metrics import MetricsFile
 from trainwarden.actions.service import ActionService
 from trainwarden.clients.process import keep_child_status
-from trainwarden.command_line import CommandLine
-from trainwarden.duration import parse_duration
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, escape_controls, log_to_stderr
 
@@ -131,9 +130,11 @@ def build_parser() -> argparse.ArgumentParser:
     _state_dir(parser)
     parser.add_argument("--check", action="store_true", help="check FILE, show what would be run, and end")
     parser.add_argument("--once", action="store_true", help="look once, wait for what that starts, and end")
-    parser.add_argument("--interval", type=_seconds, default=5.0, help="between two looks (5s)")
+    parser.add_argument("--interval", type=duration_seconds, default=5.0, help="between two looks (5s)")
     parser.add_argument("--max-running", type=_count, default=4, metavar="N", help="commands at the same time (4)")
-    parser.add_argument("--grace", type=_seconds, default=30.0, help="for commands to end when this is stopped (30s)")
+    parser.add_argument(
+        "--grace", type=duration_seconds, default=30.0, help="for commands to end when this is stopped (30s)"
+    )
     parser.add_argument(
         "--metrics-file", type=Path, metavar="FILE.prom", help="replaced after each look, for node_exporter's textfile"
     )
@@ -182,13 +183,6 @@ def _line(claim: Claim) -> str:
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(claim.time))
     detail = f": {claim.detail}" if claim.detail and claim.argv else ""
     return f"{when}  {claim.state:<11}  {claim.run_id}  {claim.action}{detail}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:

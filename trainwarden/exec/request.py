@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden.command_line import CommandLine
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId, current_attempt_key, rank
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.thresholds import (
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--grace-seconds",
-        type=float,
+        type=_grace,
         default=5.0,
         help="how long, after COMMAND's end, what it left running may still print (default: %(default)s)",
     )
@@ -77,8 +77,6 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str] = os.envi
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise InvalidExecRequest("no command was given; expected: trainwarden exec [options] -- COMMAND [ARGUMENT ...]")
-    if not 0 <= options.grace_seconds < 1e6:
-        raise InvalidExecRequest(f"--grace-seconds {options.grace_seconds}: 0 or more seconds were expected")
     stall = {} if options.stall_seconds is None else {STALL_VARIABLE: options.stall_seconds}
     try:
         stall_budgets(options.stall_seconds or "600", "--stall-seconds")
@@ -111,3 +109,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str] = os.envi
         log=Path(options.log) if options.log else None,
         grace_seconds=options.grace_seconds,
     )
+
+
+def _grace(text: str) -> float:
+    return 0.0 if text == "0" else duration_seconds(text)

@@ -15,8 +15,7 @@ from pathlib import Path
 from trainwarden.capabilities import lower_read_search
 from trainwarden.clients.process import keep_child_status
 from trainwarden.clients.slurm.client import SlurmClient, SlurmError, UnreadableRecord
-from trainwarden.command_line import CommandLine
-from trainwarden.duration import parse_duration
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId
 from trainwarden.jobs.adopted_job import AdoptedJob, find_job, job_client
@@ -83,7 +82,9 @@ def build_parser() -> argparse.ArgumentParser:
             "--slurm-bin-dir", type=Path, metavar="DIR", help="of squeue and scontrol (default: those on PATH)"
         )
     for each in (watch, adopt):
-        each.add_argument("--interval", type=_seconds, default=_INTERVAL_SECONDS, help="between two looks (15s)")
+        each.add_argument(
+            "--interval", type=duration_seconds, default=_INTERVAL_SECONDS, help="between two looks (15s)"
+        )
         levels = ("debug", "info", "warning", "error")
         each.add_argument("--log.level", dest="log_level", choices=levels, default="info", help="(info)")
         each.add_argument("--log.format", dest="log_format", choices=FORMATS, default=FORMATS[0], help="(text)")
@@ -92,7 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     adopt.add_argument("--run-id", metavar="RUN", help="(default: that of its mark, else NAME-JOB)")
     adopt.add_argument("--runs-dir", type=Path, metavar="DIR", help="the folder of the run records")
     adopt.add_argument(
-        "--inactivity", type=_seconds, metavar="DURATION", help="that its log, or its steps, may stand still"
+        "--inactivity", type=duration_seconds, metavar="DURATION", help="that its log, or its steps, may stand still"
     )
     adopt.add_argument(
         "--log",
@@ -187,13 +188,6 @@ def _stop_event() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _policy(text: str) -> str:

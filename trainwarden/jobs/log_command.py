@@ -15,8 +15,7 @@ from typing import Protocol
 
 from trainwarden.clients.process import keep_child_status
 from trainwarden.clients.slurm.client import SlurmError
-from trainwarden.command_line import CommandLine
-from trainwarden.duration import parse_duration
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.exec.tail import Tail
 from trainwarden.identity import AttemptKey, InvalidRunId, check_run_id, process_lives, process_start_ticks
@@ -76,9 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--runs-dir", type=Path, metavar="DIR", help="keep the record there (default: a folder that is removed again)"
     )
     parser.add_argument(
-        "--inactivity", type=_seconds, metavar="DURATION", help="that the log, or its steps, may stand still"
+        "--inactivity", type=duration_seconds, metavar="DURATION", help="that the log, or its steps, may stand still"
     )
-    parser.add_argument("--interval", type=_seconds, default=_INTERVAL_SECONDS, help="between two looks (5s)")
+    parser.add_argument("--interval", type=duration_seconds, default=_INTERVAL_SECONDS, help="between two looks (5s)")
     parser.add_argument("--slack-webhook", metavar="FILE", help="file with the address of an incoming webhook")
     parser.add_argument("--sns-topic", metavar="ARN", help="topic of SNS")
     return parser
@@ -232,10 +231,3 @@ def _line(run: Assessment) -> str:
     step = run.progress.step if run.progress else None
     parts = [run.run_id, run.status, f"step {step}" if step is not None else "", plain(run.reason or "")]
     return "  ".join(part for part in parts if part)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -74,7 +74,7 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
         raise InvalidThreshold(f"thresholds={given!r} is no dictionary")
     stale, stall = DEFAULT_STALE_SECONDS, dict(DEFAULT_STALL_SECONDS)
     if environ.get("STALE_MINUTES"):
-        stale = 60 * _positive("STALE_MINUTES", environ["STALE_MINUTES"])
+        stale = _positive("STALE_MINUTES", environ["STALE_MINUTES"], 60.0)
     stall |= given_stall(environ)
     for name, value in (given or {}).items():
         if name == "stale_seconds":
@@ -132,10 +132,11 @@ def stall_text(budgets: Mapping[str, float]) -> str:
     return ",".join(f"{phase}={seconds:.12g}" for phase, seconds in budgets.items())
 
 
-def _positive(name: str, value: Any) -> float:
+def _positive(name: str, value: Any, unit_seconds: float = 1.0) -> float:
+    """Return the seconds of a number of units, or of a duration with units of its own."""
     seconds = -1.0
     try:
-        seconds = float(value)
+        seconds = float(value) * unit_seconds
     except (TypeError, ValueError):
         if isinstance(value, str):
             seconds = _duration(value)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from trainwarden.clients.http import HttpAuth, HttpClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
-from trainwarden.command_line import CommandLine
-from trainwarden.duration import parse_duration
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.rules.build import FORMATS, Rules, write
 from trainwarden.rules.suggest import ENOUGH_MINUTES, budgets, lines, short_history, suggest, thresholds_of
@@ -47,7 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     suggested.add_argument("--margin", type=_margin, default=1.5, help="how far beyond what is usual (%(default)s)")
     suggested.add_argument("--values", type=Path, metavar="FILE", help="your present values; the defaults if not given")
     suggested.add_argument("--out", type=Path, metavar="FILE", help="the file to write; printed if not given")
-    suggested.add_argument("--timeout", type=_seconds, default=120.0, help="seconds for each query (%(default)g)")
+    suggested.add_argument(
+        "--timeout", type=duration_seconds, default=120.0, help="seconds for each query (%(default)g)"
+    )
     suggested.set_defaults(run=_suggest)
     values = commands.add_parser("values", help="list the values that can be changed")
     values.set_defaults(run=_values)
@@ -118,13 +119,6 @@ def _margin(text: str) -> float:
     if not 1 <= margin <= 100:
         raise argparse.ArgumentTypeError(f"{text!r}, expected a factor from 1 to 100")
     return margin
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _values(arguments: argparse.Namespace) -> int:  # noqa: ARG001  # called like the others

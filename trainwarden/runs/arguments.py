@@ -10,23 +10,24 @@ from urllib.parse import urlsplit
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 
-_MAX_MINUTES = 60 * 24 * 366
+_MAX_SECONDS = 366 * 86400.0
 GPU_HOUR_DOLLARS = 4.0  # as price.gpu_hour_dollars of rules/values.yml
 
 
 def parse_minutes(text: str) -> float:
-    """Return a number of minutes; raises ValueError."""
-    minutes = float(text)
-    if not 0 < minutes <= _MAX_MINUTES:
+    """Return the seconds of so many minutes, or of a duration with units such as 90s or 1h; raises ValueError."""
+    seconds = parse_duration(text, 60.0)
+    if seconds > _MAX_SECONDS:
         raise ValueError(text)
-    return minutes
+    return seconds
 
 
 def add_stale_argument(parser: argparse.ArgumentParser) -> None:
     """Add --stale-minutes."""
     parser.add_argument(
         "--stale-minutes",
-        type=checked(parse_minutes, "a number of minutes above 0"),
+        dest="stale_seconds",
+        type=checked(parse_minutes, "minutes above 0, or a duration such as 90s or 1h"),
         metavar="N",
         help="a heartbeat older than this is stale (default: $STALE_MINUTES, else what the record states, else 10)",
     )
@@ -36,10 +37,11 @@ def stale_seconds(arguments: argparse.Namespace, settings: Mapping[str, str] = o
     """Return seconds after which a heartbeat is stale: of --stale-minutes, else STALE_MINUTES; None if neither is set.
 
     Raises:
-        UsageError: STALE_MINUTES is no number of minutes.
+        UsageError: STALE_MINUTES is no duration.
     """
-    if arguments.stale_minutes is not None:
-        return float(60 * arguments.stale_minutes)
+    given: float | None = arguments.stale_seconds
+    if given is not None:
+        return given
     return stale_seconds_of(settings)
 
 
@@ -47,9 +49,11 @@ def stale_seconds_of(settings: Mapping[str, str]) -> float | None:
     """Return the seconds that STALE_MINUTES states; None if it is not set. Raises UsageError."""
     text = settings.get("STALE_MINUTES")
     try:
-        return 60 * parse_minutes(text) if text else None
+        return parse_minutes(text) if text else None
     except ValueError:
-        raise UsageError(f"STALE_MINUTES={str(text)[:40]!r}: expected a number of minutes above 0") from None
+        raise UsageError(
+            f"STALE_MINUTES={str(text)[:40]!r}: expected minutes above 0, or a duration such as 90s"
+        ) from None
 
 
 def checked(parse: Callable[[str], float], expected: str) -> Callable[[str], float]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from trainwarden.clients.process import ProcessError, keep_child_status, run
 from trainwarden.clients.ray import RayError
 from trainwarden.clients.ray_jobs import RayReserved
-from trainwarden.command_line import CommandLine
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--stale-seconds",
-        type=_seconds,
+        type=duration_seconds,
         help="how long a run may give no sign of life (default: the run's own, else 600)",
     )
     parser.add_argument(
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
         help="YAML file with stale_seconds and stall_seconds, the latter by phase; the two options above precede it",
     )
     parser.add_argument(
-        "--grace-seconds", type=_seconds, default=5.0, help="between SIGTERM and SIGKILL (default: %(default)s)"
+        "--grace-seconds", type=duration_seconds, default=5.0, help="between SIGTERM and SIGKILL (default: %(default)s)"
     )
     parser.add_argument(
         "--slack-url-file",
@@ -231,17 +231,6 @@ def _folder(text: str) -> Path:
         message = "a folder was expected"
         raise argparse.ArgumentTypeError(message)
     return Path(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e9:
-        message = f"{text!r} is not a positive number of seconds"
-        raise argparse.ArgumentTypeError(message)
-    return value
 
 
 def _amount(text: str) -> float:

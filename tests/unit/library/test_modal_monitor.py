@@ -222,5 +222,9 @@ def test_the_retry_decorator_waits_as_it_did(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ValueError, match="x"):
         fails(ValueError)
     assert len(calls) == 5, "no other exception is repeated"
-    named = retry_with_backoff(max_retries=1, initial_delay=0.0, max_delay=1.0, backoff_multiplier=2.0)(lambda: 7)
-    assert named() == 7
+
+    @retry_with_backoff(max_retries=1, initial_delay=0.0, max_delay=1.0, backoff_multiplier=2.0)
+    def works() -> int:
+        return 7
+
+    assert works() == 7

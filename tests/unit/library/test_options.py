@@ -1,0 +1,88 @@
+"""The options of all commands: durations as Prometheus writes them, and a help that fits a screen."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from trainwarden import cli
+from trainwarden.record.thresholds import InvalidThreshold, choose
+from trainwarden.runs.arguments import stale_seconds_of
+
+# Of trainwarden; those of shell scripts have no parser.
+COMMANDS = sorted({*cli._OWN, *cli._ADDED} - {"heartbeat", "phase", "fail", "complete", "keep", "shell-init"})
+_DURATION = re.compile(r"--(?:.*-)?(?:seconds|interval|timeout|minutes|grace|inactivity)")
+# Read as a text of budgets by phase, which have tests of their own.
+_BUDGETS = "--stall-seconds"
+
+
+class _Captured(Exception):
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+
+def parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentParser:
+    """The parser that a command makes, before it reads anything."""
+
+    def capture(self: argparse.ArgumentParser, *_arguments: object, **_options: object) -> None:
+        raise _Captured(self)
+
+    with monkeypatch.context() as patched:
+        for name in ("parse_args", "parse_known_args"):
+            patched.setattr(argparse.ArgumentParser, name, capture)
+        try:
+            cli.main([command])
+        except _Captured as captured:
+            return captured.parser
+    raise AssertionError(f"{command} has no parser")
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All options, those of subcommands included."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from options(below)
+        elif action.option_strings:
+            yield action
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_duration_is_written_as_prometheus_does(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = parser_of(command, monkeypatch)
+    durations = [each for each in options(parser) if _DURATION.fullmatch(each.option_strings[0])]
+    for option in durations:
+        name = option.option_strings[0]
+        if name == _BUDGETS:
+            continue
+        assert callable(option.type), name
+        assert option.type("1h30m") == 5400, name
+        assert option.type("90s") == 90, name
+        assert option.type("10") == (600 if name == "--stale-minutes" else 10), name
+        with pytest.raises((argparse.ArgumentTypeError, ValueError)):
+            option.type("soon")
+
+
+def test_the_durations_that_users_know_are_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        f"{command} {name}"
+        for command in COMMANDS
+        for option in options(parser_of(command, monkeypatch))
+        for name in option.option_strings
+        if _DURATION.fullmatch(name)
+    }
+    assert known >= {
+        "up --stale-seconds", "up --grace-seconds", "exec --grace-seconds", "status --stale-minutes", "top --interval",
+        "monitor --stale-minutes", "monitor --interval", "checkpoints --timeout", "rules --timeout", "watch --interval",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10", 600), ("0.5", 30), ("10m", 600), ("1h", 3600), ("90s", 90)])
+def test_stale_minutes_of_the_environment_mean_the_same_to_all(text: str, seconds: float) -> None:
+    assert stale_seconds_of({"STALE_MINUTES": text}) == seconds
+    assert choose(None, {"STALE_MINUTES": text}).stale_seconds == seconds
+    with pytest.raises(InvalidThreshold, match="STALE_MINUTES"):
+        choose(None, {"STALE_MINUTES": "soon"})
