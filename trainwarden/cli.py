@@ -27,19 +27,19 @@ _OWN = {
     "phase": ("trainwarden.shell.heartbeat:phase", "from a shell script: what the run does now"),
     "fail": ("trainwarden.shell.fail", "from a shell script: the run has failed"),
     "complete": ("trainwarden.shell.complete", "from a shell script: the run has finished"),
-    "keep": ("trainwarden.shell.keeper", "for trainwarden.sh: begin an attempt, and keep it alive while a script runs"),
+    "keep": ("trainwarden.shell.keeper", "for trainwarden.sh: keep an attempt alive while a script runs"),
     "shell-init": ("trainwarden.shell:shell_init", "where trainwarden.sh is, for shell scripts to source"),
     "checkpoints": ("trainwarden.checkpoint.command", "find checkpoints and say whether they are complete"),
-    "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
-    "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
-    "actions": ("trainwarden.actions.command", "run declared commands on events of runs, such as an evaluation"),
-    "slurm": ("trainwarden.jobs.command", "make runs of SLURM jobs that use no library, by rules or one by one"),
-    "watch": ("trainwarden.jobs.log_command", "watch one log, and alert when its training fails or stands still"),
+    "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left"),
+    "rules": ("trainwarden.rules.command", "make the rule files of a Prometheus, with your own values"),
+    "actions": ("trainwarden.actions.command", "run declared commands on events of runs"),
+    "slurm": ("trainwarden.jobs.command", "make runs of SLURM jobs that use no library"),
+    "watch": ("trainwarden.jobs.log_command", "watch one log; alert when its training fails or stands still"),
     "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
     "status": ("trainwarden.runs.status", "show how a run is, once or live"),
-    "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),
-    "report": ("trainwarden.report.command", "write one HTML page about a run: what happened, why, what it cost"),
-    "health": ("trainwarden.runs.health", "report the health of a run: GPUs, network, checkpoints, cluster"),
+    "compare": ("trainwarden.runs.compare", "compare runs and attempts: duration, loss, speed, cost"),
+    "report": ("trainwarden.report.command", "write one HTML page about a run: what happened, why, its cost"),
+    "health": ("trainwarden.runs.health", "report on a run's GPUs, network, checkpoints, cluster"),
     "doctor": ("trainwarden.doctor", "find what is wrong with this installation, and how to mend it"),
     "top": ("trainwarden.top", "show all runs and nodes in a table that is kept up to date"),
     "tunnel": ("trainwarden.tunnel", "forward a port of metrics by ssh, and check it"),
@@ -48,7 +48,7 @@ _OWN = {
 # The same for what the exporter adds, which is not imported for a list of commands.
 _ADDED = {
     "metrics-server": "serve the metrics of one fine-tuning job, beside it",
-    "validate-job": "check the loss, the model, the checkpoint and the profile of a finished fine-tuning job",
+    "validate-job": "check loss, model, checkpoint and profile of a finished job",
 }
 _BRIEF = ("heartbeat", "phase", "fail", "complete")
 # Which extra brings what is imported under these names; the stack has everything else.

@@ -3,12 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from trainwarden.duration import parse_duration
 
+# Where the first clause of a sentence ends.
+_CLAUSE = re.compile(r"[;,:] ")
+
+
+class _UsualHelp(argparse.Action):
+    """Prints the usual options, and ends."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002  # argparse's name
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print, and end with status 0."""
+        if isinstance(parser, CommandLine):
+            sys.stdout.write(parser.usual_help())
+        parser.exit()
+
 
 class CommandLine(argparse.ArgumentParser):
-    """Ends with status 2 and one line that names option, value and what was expected."""
+    """Ends with status 2 and one line that names option, value and what was expected.
+
+    Args:
+        usual: the options that `--help` shows, where there are more than fit a screen; `--help-all` shows all.
+        arguments: of ArgumentParser.
+        options: of ArgumentParser.
+    """
+
+    def __init__(self, *arguments: Any, usual: Collection[str] = (), **options: Any) -> None:
+        super().__init__(*arguments, **{"add_help": not usual, **options})
+        self._usual = usual
+        if usual:
+            self.add_argument("-h", "--help", action=_UsualHelp, help="show the usual options and end")
+            self.add_argument("--help-all", action="help", help="show all options and end")
+
+    def usual_help(self) -> str:
+        """Return the help about the usual options, and about each command in one line."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage or "%(prog)s [options] ...", [], [])
+        formatter.add_text(self.description)
+        options = [each for each in self._actions if each.option_strings and each.option_strings[-1] in self._usual]
+        formatter.start_section("the usual options, of which --help-all shows all")
+        formatter.add_arguments(options)
+        formatter.end_section()
+        text = formatter.format_help()
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # has no public name
+                commands = [(str(each.dest), str(each.help)) for each in action._choices_actions]  # noqa: SLF001
+                lines = [f"  {name:<14}{_CLAUSE.split(about)[0]}" for name, about in commands]
+                text += "\n".join([f"\ncommands; `{self.prog} COMMAND --help` says more:", *lines, ""])
+        return text
 
     def error(self, message: str) -> None:  # type: ignore[override]  # NoReturn by self.exit
         """Print one line and end."""

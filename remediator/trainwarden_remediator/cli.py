@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -36,6 +37,8 @@ from trainwarden_remediator.policies.policy_file import FAILURE_MODES
 PROGRAM = "trainwarden-remediator"
 _UNPROTECTED = "--webhook-token-file: missing; there is no mode without a token"
 _MISUSE = 2
+# What `--help` shows.
+_USUAL = ("--webhook-token-file", "--policy", "--mode-of-action", "--driver")
 
 
 # Of a command; where it is given before the command, or not at all, that of the service counts.
@@ -51,8 +54,9 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = CommandLine(
         prog=PROGRAM,
-        description="Takes alerts from Alertmanager, decides by a policy whether a restart helps, and restarts once.",
+        description="Takes alerts from Alertmanager, and restarts once where a policy allows it.",
         allow_abbrev=False,
+        usual=_USUAL,
     )
     top.add_argument("--version", action="version", version=f"{PROGRAM} {trainwarden.__version__}")
     _serving(top)
@@ -62,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     known = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
     check = known.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
     check.add_argument("file", metavar="FILE", help="a policy file, or the name of a shipped one")
+    check.add_argument("--json", action="store_true", help="print JSON")
     known.add_parser(
         "check-config", help="check all files that the flags before it name; status 0 if they are right, 2 if not"
     )
@@ -375,7 +380,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_child_status()
     try:
         if arguments.command == "check-policy":
-            return _check_policy(arguments.file)
+            return _check_policy(arguments.file, as_data=arguments.json)
         if arguments.command == "check-config":
             return _check_config(arguments)
         if arguments.command == "replay":
@@ -402,10 +407,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _MISUSE
 
 
-def _check_policy(name: str) -> int:
+def _check_policy(name: str, *, as_data: bool) -> int:
     policy = load_policy(name)
     for warning in policy.warnings():
         print(f"{PROGRAM}: warning: {warning}", file=sys.stderr)
+    if as_data:
+        rules = {
+            mode: {"class_name": rule.class_name, "max_retries": rule.max_retries}
+            for mode, rule in policy.rules.items()
+        }
+        print(json.dumps({"policy": policy.name, "rules": rules}))
+        return 0
     for mode, rule in policy.rules.items():
         limit = "" if rule.class_name == "NoRestartPolicy" else f", at most {rule.max_retries}"
         print(f"{mode}: {rule.class_name}{limit}")

@@ -37,10 +37,19 @@ def test_a_limit_of_restarts_is_exact_and_then_a_person_is_paged(up: Callable[..
 
 
 def test_a_training_that_gets_sigterm_stays_ended(up: Callable[..., Up], tmp_path: Path) -> None:
-    job = up("--", *training(tmp_path, 10_000))
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" > "$0.opened"\n')
+    browser.chmod(0o755)
+    job = up("--open", "--", *training(tmp_path, 10_000), BROWSER=str(browser))
     job.wait(lambda: job.step() > 10)
     os.kill(job.pid(), signal.SIGTERM)
     assert job.end() == 143, job.text[-6000:]
+    lines = [line.partition("] ")[2] for line in job.text.splitlines()]
+    ended = next(number for number, line in enumerate(lines) if "cancelled, " in line)
+    assert any(line.startswith("run ") and " step " in line for line in lines[:ended]), job.text[-6000:]
+    assert not any(line.startswith("run ") and " step " in line for line in lines[ended:]), job.text[-6000:]
+    assert any("may restart it after a crash" in line for line in lines[:ended]), job.text[:6000]
+    assert (tmp_path / "browser.opened").read_text().strip() == (tmp_path / "state/report.html").as_uri()
     assert starts(tmp_path) == [1]
     assert state(job) == "cancelled"
 

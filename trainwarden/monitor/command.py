@@ -51,8 +51,8 @@ def _parser() -> CommandLine:
         prog="trainwarden monitor",
         description="Watch run records, without a Prometheus, and send an alert for each change of a run's status.",
         epilog="exit status: 0 all is well; 1 a run failed, timed out or is degraded; 2 misuse, or nothing to "
-        "read; 3 cannot tell. $SLACK_WEBHOOK_URL, $SNS_TOPIC_ARN, $STALE_MINUTES, $MONITORING_BUCKET and "
-        "$MONITORING_REGION are read, also from .env.",
+        "read; 3 cannot tell. $SLACK_WEBHOOK_URL, $SNS_TOPIC_ARN, $MONITORING_BUCKET and $MONITORING_REGION are read, "
+        "also from .env.",
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="the same as --run-id")
     parser.add_argument("--run-id", help="the run to watch, until it ends (default: every run, until interrupted)")
@@ -76,7 +76,7 @@ def _parser() -> CommandLine:
         help="what has been alerted about (default: in ~/.local/state/trainwarden, one for each place)",
     )
     parser.add_argument("--env-file", type=Path, metavar="PATH", help="instead of .env in this folder")
-    parser.add_argument("--test-alert", action="store_true", help="send a test message to each channel, and end")
+    parser.add_argument("--test-alert", action="store_true", help="send a test message, and end")
     parser.add_argument("--json", action="store_true", help="print each look as one line of JSON")
     return parser
 

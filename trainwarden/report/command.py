@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,12 @@ def main(argv: list[str]) -> int:
         "--gpu-hour-dollars", type=gpu_price, default=GPU_HOUR_DOLLARS, metavar="PRICE",
         help=f"of one GPU for one hour, where no Prometheus has it (default: {GPU_HOUR_DOLLARS:g})",
     )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print where the page is, the verdict and the status")
     add_stale_argument(parser)
     arguments = parser.parse_args(argv)
     try:
+        if arguments.json and str(arguments.output) == "-":
+            raise UsageError("--json: expected --output FILE, not -, which prints the page")
         incidents = read_decisions(arguments.decisions, arguments.run) if arguments.decisions else []
         if arguments.incident and not any(_is(each, arguments.incident) for each in incidents):
             raise UsageError(f"--incident {arguments.incident}: --decisions has no such incident of {arguments.run}")
@@ -83,9 +87,9 @@ def main(argv: list[str]) -> int:
             page = _page(place, arguments, incidents)
         output = arguments.output or Path(f"{arguments.run}.html")
         if str(output) == "-":
-            sys.stdout.write(page)
+            sys.stdout.write(page.html)
             return 0
-        write_page(output, page)
+        write_page(output, page.html)
     except UsageError as error:
         parser.error(plain(str(error)))
     except OSError as error:
@@ -93,8 +97,18 @@ def main(argv: list[str]) -> int:
     except (CannotRead, PrometheusError) as error:
         print(f"trainwarden report: {plain(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, CannotRead) and error.is_final else 3
-    print(f"{output.absolute()}")
+    path = str(output.absolute())
+    print(json.dumps({"path": path, "verdict": page.verdict, "status": page.status}) if arguments.json else path)
     return 0
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """The page, with its headline and the status of the run, as `trainwarden status` has it."""
+
+    html: str
+    verdict: str
+    status: str
 
 
 def report(
@@ -109,7 +123,7 @@ def report(
     gpus: int | None = None,
     gpu_hour_dollars: float = GPU_HOUR_DOLLARS,
     incident: str | None = None,
-) -> str:
+) -> ReportPage:
     """Return the page about the run whose record is in `folder`.
 
     Args:
@@ -155,7 +169,7 @@ def read_decisions(file: str, run_id: str) -> list[Mapping[str, Any]]:
 
 def _page(
     place: RecordFolder | RecordPrefix, arguments: argparse.Namespace, incidents: Sequence[Mapping[str, Any]]
-) -> str:
+) -> ReportPage:
     client = PrometheusClient(arguments.prometheus) if arguments.prometheus else None
     try:
         folder = fetch_run(place, arguments.run, history=True)
@@ -185,7 +199,7 @@ def _finished(
     incidents: Sequence[Mapping[str, Any]],
     record: Mapping[str, Any],
     incident: str | None,
-) -> str:
+) -> ReportPage:
     if prometheus is not None:
         add_metrics(story, prometheus)
         story.sources.append(f"Prometheus {prometheus.url}")
@@ -209,7 +223,7 @@ def _finished(
             if times
             else shown
         )
-    return html_page(story, shown)
+    return ReportPage(html_page(story, shown), story.verdict, story.status)
 
 
 def _decision(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus: PrometheusClient | None) -> Decision:

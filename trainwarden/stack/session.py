@@ -8,6 +8,7 @@ import secrets
 import signal
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
-from trainwarden.clients.http import HttpAuth, HttpClient
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpError
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.record import thresholds
 from trainwarden.record.document import JsonObject, read_json
@@ -24,6 +25,7 @@ from trainwarden.report.command import report, write_page
 from trainwarden.report.timeline import Timeline, timeline
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import Tools
+from trainwarden.stack.budgets import RestartPolicy, restartable, watched
 from trainwarden.stack.launcher import Job, JobLauncher, Launcher
 from trainwarden.stack.launcher_server import LauncherServer
 from trainwarden.stack.local_stack import LocalStack, StackSettings, write_secret
@@ -62,13 +64,14 @@ class UpRequest:
     state_dir: Path
     runs_dir: Path
     environment: Mapping[str, str]
-    policy: str = "megatron_transient"
+    policy: RestartPolicy
     log_roots: Sequence[Path] = ()
     slack_url: str | None = None
     grace_seconds: float = 5.0
     ports: Mapping[str, int] = field(default_factory=dict)
     show_output: bool = True
     keep: bool = False
+    open_report: bool = False
     cluster: SchedulerCluster | None = None
 
 
@@ -82,24 +85,6 @@ class Outcome:
     incidents: Sequence[Mapping[str, Any]]
     messages: Sequence[Message]
     timelines: Sequence[Timeline]
-
-
-def watched(environment: Mapping[str, str]) -> str:
-    """Return the sentence that states when a standstill is noticed, what is not judged, and the remedy."""
-    stall, given = thresholds.choose(None, environment).stall_seconds, thresholds.given_stall(environment)
-    step = f"a standstill is noticed {stall['train']:g} s after the last step that is reported or printed"
-    if "init" in given:
-        return f"{step}, {stall['init']:g} s after the start where there is none"
-    remedy = f"--stall-seconds {'' if 'train' in given else 'S,'}init=S"
-    if "train" in given:
-        first = f"{given['train']:g} s after the start where nothing was printed"
-        return (
-            f"{step}; before the first one {first}, {stall['init']:g} s where the training uses the library: {remedy}"
-        )
-    return (
-        f"{step}. Not judged: a hang before the first step, and a command that shows no steps at all, unless it "
-        f"uses the library ({stall['init']:g} s): {remedy}"
-    )
 
 
 class Session:
@@ -158,8 +143,12 @@ class Session:
         prometheus = PrometheusClient(services.prometheus_url)
         auth = HttpAuth(token=services.remediator_token)
         remediator = HttpClient(services.remediator_url, _ANSWER_SECONDS, auth=auth)
+        self._print_restartable(remediator)
         keys = f"local:{job_launcher.job.job_id}:" if isinstance(job_launcher, Launcher) else job_launcher.keys
-        watcher = Watcher(self._folder, keys, prometheus, remediator, self._terminal, self._print_jobs)
+        watcher = Watcher(
+            self._folder, keys, prometheus, remediator, self._terminal, self._print_jobs,
+            is_over=lambda: job_launcher.job.over,
+        )  # fmt: skip
         output = CommandOutput(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
         thread.start()
@@ -196,11 +185,14 @@ class Session:
         """Write the page about the run while its Prometheus is there to be asked, and print where it is."""
         path = self._request.state_dir / REPORT
         try:
-            write_page(path, report(self._folder, prometheus=prometheus, incidents=incidents))
+            write_page(path, report(self._folder, prometheus=prometheus, incidents=incidents).html)
         except OSError as error:
             self._terminal.event("look at", f"the report could not be written to {path}: {error.strerror}")
             return
-        self._terminal.event("look at", f"report        {path.absolute().as_uri()}")
+        address = path.absolute().as_uri()
+        self._terminal.event("look at", f"report        {address}")
+        if self._request.open_report and not self._interrupted and not webbrowser.open(address):
+            self._terminal.event("look at", "no browser was found that opens it: $BROWSER names one")
 
     def _keep_up(self, services: LocalStack) -> None:
         """Restart services that ended by themselves, but not in a tight loop."""
@@ -289,7 +281,7 @@ class Session:
             state_dir=self._request.state_dir,
             runs_dir=self._request.runs_dir,
             slack_url=self._request.slack_url or sink.url,
-            policy=self._request.policy,
+            policy=self._request.policy.name,
             log_roots=self._request.log_roots,
             driver=driver,
             ports=self._request.ports,
@@ -309,6 +301,14 @@ class Session:
             ("run record", str(self._folder)),
         ):
             self._terminal.event("look at", f"{name:<13} {url}")
+
+    def _print_restartable(self, remediator: HttpClient) -> None:
+        try:
+            incidents = remediator.get("/api/v1/incidents", {"run_id": self._request.run_id}).json()
+        except HttpError:
+            incidents = []
+        known = incidents if isinstance(incidents, list) else []
+        self._terminal.event("watching", restartable(self._request.policy, known))
 
     def _print_jobs(self, until: float = math.inf) -> None:
         """Print what the launcher did up to a Unix time."""

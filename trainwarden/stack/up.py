@@ -32,6 +32,7 @@ from trainwarden.record.thresholds import (
 )
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
+from trainwarden.stack.budgets import RestartPolicy
 from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.log_roots import log_roots
@@ -47,6 +48,11 @@ from trainwarden.yaml_file import read_yaml
 MISUSE = 2
 INTERRUPTED = 130
 _CHECK_SECONDS = 120
+# What `--help` shows.
+_USUAL = (
+    "--run-id", "--policy", "--state-dir", "--stall-seconds", "--stale-seconds", "--grace-seconds",
+    "--slack-url-file", "--driver", "--quiet", "--keep", "--open",
+)  # fmt: skip
 # Imported by the services; the extra `stack` installs them.
 NEEDED = ("h11", "prometheus_client", "pydantic", "sqlalchemy", "yaml")
 
@@ -58,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
         usage="trainwarden up [options] -- COMMAND [ARGUMENT ...]",
         description="Runs COMMAND, watches it, and restarts it from its last verified checkpoint when that helps. "
         "Exporter, Prometheus, Alertmanager and remediator run beside it on loopback and end with it.",
+        usual=_USUAL,
     )
     parser.add_argument("--run-id", help="name of the run (default: $TRAINWARDEN_RUN_ID, else made of script and time)")
     parser.add_argument(
@@ -129,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quiet", action="store_true", help="do not show the command's output")
     parser.add_argument("--keep", action="store_true", help="leave the stack up after the end, until Ctrl-C")
+    parser.add_argument("--open", action="store_true", help="open the report about the run in a browser at the end")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -203,6 +211,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
         ports=ports,
         show_output=not options.quiet,
         keep=options.keep,
+        open_report=options.open,
         cluster=cluster,
     )
 
@@ -314,15 +323,15 @@ def _hold(path: Path, what: str) -> None:
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
-def _policy(given: str) -> str:
-    """Return the policy, a file by its whole path: the remediator is started in another folder.
+def _policy(given: str) -> RestartPolicy:
+    """Return the policy, a file named by its whole path: the remediator is started in another folder.
 
     Raises:
         UsageError: it is none, by the remediator's own command.
     """
     is_file = "/" in given or given.endswith((".yaml", ".yml"))
     policy = str(Path(given).expanduser().absolute()) if is_file else given
-    command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", policy]
+    command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", "--json", policy]
     cannot = f"the remediator, which would read --policy {policy}, cannot be started"
     try:
         done = run(command, _CHECK_SECONDS, cwd="/")
@@ -334,7 +343,7 @@ def _policy(given: str) -> str:
         if "Traceback (most recent call last)" in message:
             raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
         raise UsageError(message if message.startswith("--policy") else f"--policy {given}: {message}")
-    return policy
+    return RestartPolicy.parse(policy, done.output)
 
 
 def _thresholds(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:

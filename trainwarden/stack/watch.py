@@ -28,6 +28,7 @@ class Watcher:
         terminal: where it prints.
         catch_up: is called with the Unix time of each decision and action of the remediator, before it is printed;
             prints what others did before.
+        is_over: returns whether the job has ended: no position is printed any more, unless it starts again.
         clock: seconds, for how often the position is printed.
     """
 
@@ -39,6 +40,8 @@ class Watcher:
         remediator: HttpClient,
         terminal: Terminal,
         catch_up: Callable[[float], None],
+        *,
+        is_over: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys = keys
@@ -47,6 +50,7 @@ class Watcher:
         self._prometheus = prometheus
         self._remediator = remediator
         self._catch_up = catch_up
+        self._is_over = is_over
         self._clock = clock
         self._terminal = terminal
         self._alerts: dict[tuple[str, str], str] = {}
@@ -153,12 +157,10 @@ class Watcher:
             self._position, self._moved = position, now
         if now - self._progress_shown < _PROGRESS_SECONDS:
             return
-        still = ""
-        if self._moved <= self._progress_shown:
-            metadata = read_metadata(self._folder)
-            if not isinstance(metadata, Metadata) or metadata.status != "running":
-                return
-            still = f", no new one for {now - self._moved:.0f} s"
+        metadata = read_metadata(self._folder)
+        if self._is_over() or not isinstance(metadata, Metadata) or metadata.status != "running":
+            return
+        still = f", no new one for {now - self._moved:.0f} s" if self._moved <= self._progress_shown else ""
         self._progress_shown = now
         total = f"/{progress.total_steps}" if progress.total_steps else ""
         loss = f", loss {progress.loss:.4f}" if progress.loss is not None else ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from trainwarden import cli
 from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.runs.arguments import stale_seconds_of
+from trainwarden.stack import up
+from trainwarden_exporter.cli import main as exporter
+from trainwarden_remediator.cli import main as remediator
 
 # Of trainwarden; those of shell scripts have no parser.
 COMMANDS = sorted({*cli._OWN, *cli._ADDED} - {"heartbeat", "phase", "fail", "complete", "keep", "shell-init"})
@@ -86,3 +89,34 @@ def test_stale_minutes_of_the_environment_mean_the_same_to_all(text: str, second
     assert choose(None, {"STALE_MINUTES": text}).stale_seconds == seconds
     with pytest.raises(InvalidThreshold, match="STALE_MINUTES"):
         choose(None, {"STALE_MINUTES": "soon"})
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "", "trainwarden-exporter", "trainwarden-remediator"])
+def test_the_help_of_a_command_fits_a_screen(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    programs = {"trainwarden-exporter": exporter, "trainwarden-remediator": remediator}
+    with pytest.raises(SystemExit) as end:
+        if command in programs:
+            programs[command](["--help"])
+        else:
+            cli.main([command, "--help"] if command else ["--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.count("\n") <= 40
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("program", "option"), [(remediator, "--storm-window"), (up.main, "--ray-token-file")])
+def test_what_the_help_leaves_out_help_all_shows(
+    program: Callable[[list[str]], int], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit):
+            program([flag])
+        shown[flag] = capsys.readouterr().out
+    assert option not in shown["--help"]
+    assert "--help-all" in shown["--help"]
+    assert option in shown["--help-all"]

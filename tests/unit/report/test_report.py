@@ -106,7 +106,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_page_loads_nothing_and_runs_nothing_whatever_a_record_says(hostile: Path) -> None:
-    text = report(hostile, prometheus=Measured("http://prometheus"))
+    text = report(hostile, prometheus=Measured("http://prometheus")).html
     page = Page(text)
     assert page.open == []
     assert {tag for tag, _ in page.elements} & FORBIDDEN == set()
@@ -125,14 +125,14 @@ def test_a_page_loads_nothing_and_runs_nothing_whatever_a_record_says(hostile: P
 
 def test_the_headline_is_the_verdict_and_the_evidence_of_a_failure_comes_first(hostile: Path) -> None:
     write(hostile / "_error", message="CUDA out of memory. Tried to allocate 2.00 GiB", time=to_iso(NOW))
-    text = Page(report(hostile)).text
+    text = Page(report(hostile).html).text
     assert text.index("The run has failed: CUDA out of memory") < text.index("Evidence") < text.index("What happened")
     assert "Do: Reduce batch size or sequence length" in text
     assert "cuda_oom: oom, category memory" in text
 
 
 def test_every_drawing_can_be_heard_and_every_plot_read_as_a_table(hostile: Path) -> None:
-    text = report(hostile, prometheus=Measured("http://prometheus"))
+    text = report(hostile, prometheus=Measured("http://prometheus")).html
     page = Page(text)
     identities = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(set(identities)) == len(identities)
@@ -145,7 +145,7 @@ def test_every_drawing_can_be_heard_and_every_plot_read_as_a_table(hostile: Path
 
 
 def test_alerts_and_restarts_are_drawn_into_the_plots_and_told_in_their_order(hostile: Path) -> None:
-    text = report(hostile, prometheus=Measured("http://prometheus"))
+    text = report(hostile, prometheus=Measured("http://prometheus")).html
     assert '<rect class="shade bad"' in text
     page = Page(text)
     assert f"{RUNBOOKS}/TrainRunStalled.md" in [each["href"] for each in page.of("a")]
@@ -175,6 +175,15 @@ def test_the_command_writes_the_page_and_names_it(hostile: Path, command: Callab
         os.umask(before)
     assert oct(output.stat().st_mode & 0o777) == "0o640", "who may read it is for the umask to say"
     assert "No Prometheus was given" in Page(output.read_text(encoding="utf-8")).text
+
+
+def test_the_verdict_is_printed_for_scripts(hostile: Path, command: Callable[..., tuple[int, str]]) -> None:
+    output = hostile.parent / "page.html"
+    status, printed = command(RUN, "-o", str(output), "--json")
+    found = json.loads(printed)
+    assert (status, found["path"], found["status"]) == (0, str(output), "FAILED")
+    assert found["verdict"] in Page(output.read_text(encoding="utf-8")).text
+    assert command(RUN, "-o", "-", "--json")[0] == 2
 
 
 def test_a_run_without_a_record_is_told_by_its_prometheus(
@@ -229,6 +238,6 @@ def test_a_prometheus_that_does_not_answer_costs_its_plots_alone(hostile: Path) 
         def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[PrometheusSeries]:
             raise PrometheusError("Prometheus is unreachable: http://prometheus")
 
-    text = Page(report(hostile, prometheus=Silent("http://prometheus"))).text
+    text = Page(report(hostile, prometheus=Silent("http://prometheus")).html).text
     assert "Loss by step" in text
     assert "Prometheus: Prometheus is unreachable" in text

@@ -72,10 +72,11 @@ def test_what_a_decision_led_to_comes_between_the_decision_and_its_result(tmp_pa
 
 
 def test_a_loop_that_stands_still_is_shown_as_that_until_the_run_ends(tmp_path: Path) -> None:
-    stream, now = io.StringIO(), [100.0]
+    stream, now, is_over = io.StringIO(), [100.0], [False]
     watcher = Watcher(
-        tmp_path, "7", Quiet("http://x"), Decided("http://x", 1), Terminal(stream), lambda _time: None, lambda: now[0]
-    )
+        tmp_path, "7", Quiet("http://x"), Decided("http://x", 1), Terminal(stream), lambda _time: None,
+        is_over=lambda: is_over[0], clock=lambda: now[0],
+    )  # fmt: skip
 
     def shown(step: int, status: str, seconds: float) -> str:
         now[0] += seconds
@@ -91,7 +92,11 @@ def test_a_loop_that_stands_still_is_shown_as_that_until_the_run_ends(tmp_path: 
     assert shown(4, "running", 4) == "step 4/9 (attempt 0), no new one for 8 s"
     assert shown(5, "running", 6) == "step 5/9 (attempt 0)"
     assert shown(5, "failed", 6) == ""
-    assert shown(5, "failed", 6) == ""
+    assert shown(6, "failed", 6) == "", "also where the loop moved after the last line"
+    is_over[0] = True
+    assert shown(7, "running", 6) == "", "a process that was killed left no end in its record"
+    is_over[0] = False
+    assert shown(7, "running", 6).startswith("step 7/9")
 
 
 def test_an_alert_without_attempt_names_none_and_an_information_counts_once_it_fires(tmp_path: Path) -> None:

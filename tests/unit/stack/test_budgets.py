@@ -1,0 +1,70 @@
+"""What is printed at the start of `trainwarden up`: what may restart the command, how often, and what only alerts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainwarden.stack.budgets import RestartPolicy, restartable
+from trainwarden_remediator.cli import main as remediator
+
+USUAL = RestartPolicy("megatron_transient", {"crash": 3, "stall": 2, "timeout": 1}, frozenset({"crash"}))
+
+
+def incident(mode: str, left: int | None) -> dict[str, Any]:
+    return {"failure_mode": mode, "budget": {"used": 0, "limit": 3, "left": left}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "incidents", "sentence"),
+    [
+        (RestartPolicy("observe"), [], "everything alerts people only: the policy observe restarts nothing"),
+        (
+            USUAL,
+            [],
+            (
+                "the policy megatron_transient may restart it after a crash whose cause the policy lists (3 left), a "
+                "standstill (2 left), no sign of life (1 left); all else alerts people only"
+            ),
+        ),
+        (
+            RestartPolicy("/home/me/mine.yaml", {"stall": 2}),
+            [],
+            (
+                "the policy mine.yaml may restart it after a standstill (2 left); a crash, no sign of life and all "
+                "else alert people only"
+            ),
+        ),
+        (
+            USUAL,
+            [incident("stall", 1), incident("stall", 0), incident("crash", 2), incident("crash", None)],
+            (
+                "the policy megatron_transient may restart it after a crash whose cause the policy lists (2 of 3 left), "
+                "no sign of life (1 left); a standstill (none of 2 left) and all else alert people only"
+            ),
+        ),
+        (
+            RestartPolicy("p", {"stall": 2}),
+            [incident("stall", 0)],
+            "everything alerts people only: of the policy p no restart of this run is left",
+        ),
+    ],
+)
+def test_what_may_restart_a_command_is_said(
+    policy: RestartPolicy, incidents: list[dict[str, Any]], sentence: str
+) -> None:
+    assert restartable(policy, incidents) == sentence
+
+
+@pytest.mark.parametrize("name", ["megatron_transient", "observe", "canary"])
+def test_a_policy_is_read_as_the_remediator_reads_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert remediator(["check-policy", name]) == 0
+    lines = [line.split(": ") for line in capsys.readouterr().out.splitlines()]
+    assert remediator(["check-policy", "--json", name]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["policy"] == name
+    policy = RestartPolicy.parse(name, printed.encode())
+    assert policy.limits == {mode: int(rule.rpartition(" ")[2]) for mode, rule in lines if "at most" in rule}
+    assert policy.selective == {mode for mode, rule in lines if "Selective" in rule}

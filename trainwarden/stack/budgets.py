@@ -1,0 +1,94 @@
+"""What `trainwarden up` watches a command for, and what may restart it: the budgets of thresholds and of the policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from trainwarden.record import thresholds
+
+# The failure modes of policies, in words; a policy says nothing about a success.
+_MODES = {"crash": "a crash", "stall": "a standstill", "timeout": "no sign of life"}
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """The policy of a command, as the remediator has read it.
+
+    Attributes:
+        name: of a shipped policy, or the path of its file.
+        limits: restarts by failure mode; a mode that is never restarted is absent.
+        selective: modes in which the cause decides, too.
+    """
+
+    name: str
+    limits: Mapping[str, int] = field(default_factory=dict)
+    selective: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, name: str, document: bytes) -> RestartPolicy:
+        """Return the policy that `trainwarden-remediator check-policy --json` printed."""
+        rules = json.loads(document)["rules"]
+        restarting = {mode: rule for mode, rule in rules.items() if rule["class_name"] != "NoRestartPolicy"}
+        return cls(
+            name,
+            {mode: int(rule["max_retries"]) for mode, rule in restarting.items()},
+            frozenset(mode for mode, rule in restarting.items() if rule["class_name"] == "SelectiveRestartPolicy"),
+        )
+
+
+def watched(environment: Mapping[str, str]) -> str:
+    """Return the sentence that states when a standstill is noticed, what is not judged, and the remedy."""
+    stall, given = thresholds.choose(None, environment).stall_seconds, thresholds.given_stall(environment)
+    step = f"a standstill is noticed {stall['train']:g} s after the last step that is reported or printed"
+    if "init" in given:
+        return f"{step}, {stall['init']:g} s after the start where there is none"
+    remedy = f"--stall-seconds {'' if 'train' in given else 'S,'}init=S"
+    if "train" in given:
+        first = f"{given['train']:g} s after the start where nothing was printed"
+        return (
+            f"{step}; before the first one {first}, {stall['init']:g} s where the training uses the library: {remedy}"
+        )
+    return (
+        f"{step}. Not judged: a hang before the first step, and a command that shows no steps at all, unless it "
+        f"uses the library ({stall['init']:g} s): {remedy}"
+    )
+
+
+def restartable(policy: RestartPolicy, incidents: Sequence[Mapping[str, Any]]) -> str:
+    """Return the sentence that states what may restart a run, how often still, and what alerts people only.
+
+    Args:
+        policy: of the run.
+        incidents: of the run so far, the oldest first, as the remediator's API has them: a run that is started again
+            under its name has used up restarts.
+    """
+    name = PurePath(policy.name).name
+    if not policy.limits:
+        return f"everything alerts people only: the policy {name} restarts nothing"
+    left = {**policy.limits, **_left(incidents)}
+    allowed, other = [], []
+    for mode, words in _MODES.items():
+        limit = policy.limits.get(mode, 0)
+        cause = " whose cause the policy lists" if mode in policy.selective else ""
+        number = min(limit, left.get(mode, 0))
+        if number > 0:
+            allowed.append(f"{words}{cause} ({number}{f' of {limit}' if number < limit else ''} left)")
+        else:
+            other.append(f"{words} (none of {limit} left)" if limit else words)
+    people = f"{', '.join(other)} and all else alert people only" if other else "all else alerts people only"
+    if not allowed:
+        return f"everything alerts people only: of the policy {name} no restart of this run is left"
+    return f"the policy {name} may restart it after {', '.join(allowed)}; {people}"
+
+
+def _left(incidents: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    left = {}
+    for incident in incidents:
+        budget = incident.get("budget") or {}
+        if isinstance(budget.get("left"), int):
+            left[str(incident.get("failure_mode"))] = budget["left"]
+    return left
