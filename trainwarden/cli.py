@@ -40,7 +40,7 @@ _OWN = {
     "compare": ("trainwarden.runs.compare", "compare runs and attempts: duration, loss, speed, cost"),
     "report": ("trainwarden.report.command", "write one HTML page about a run: what happened, why, its cost"),
     "health": ("trainwarden.runs.health", "report on a run's GPUs, network, checkpoints, cluster"),
-    "doctor": ("trainwarden.doctor", "find what is wrong with this installation, and how to mend it"),
+    "doctor": ("trainwarden.doctor.command", "find what is wrong with this installation, and how to mend it"),
     "top": ("trainwarden.top", "show all runs and nodes in a table that is kept up to date"),
     "tunnel": ("trainwarden.tunnel", "forward a port of metrics by ssh, and check it"),
     "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),

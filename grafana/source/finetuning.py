@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.source.frame import annotation, board, cluster, variable
 from grafana.source.panels import Column, Query, Row, bands, graph, rows, stats
-from grafana.source.style import BAD, NONE_IS_GOOD, PLAIN, Unit
+from grafana.source.style import BAD, NONE_IS_GOOD, ONE_IS_GOOD, PLAIN, Unit
 
 C = 'cluster=~"$cluster"'
 M = C + ',model_id=~"$model"'
@@ -129,6 +129,34 @@ FINETUNING = board(
                     "Tokens each second, and samples at the right.",
                     Query(f"sum by ({BY}) (finetuning_tokens_per_second{{{J}}})", NAMES + " tokens"),
                     Query(f"sum by ({BY}) (finetuning_samples_per_second{{{J}}})", NAMES + " samples"),
+                ),
+            ],
+        ),
+        Row(
+            "Checks of finished jobs",
+            [
+                rows(
+                    "Checks",
+                    "What `trainwarden validate-job` found, at its last call: passed is 1, failed is 0.",
+                    [
+                        Column("job_name", "Job"),
+                        Column("model_id", "Model"),
+                        Column("check", "Check"),
+                        Column("Value #A", "Passed", scale=ONE_IS_GOOD),
+                        Column("Value #B", "Score"),
+                    ],
+                    Query(f"max by ({BY}, check) (finetuning_validation_passed{{{J}}})"),
+                    Query(f"max by ({BY}, check) (finetuning_validation_score{{{J}}})"),
+                    none="no job was checked",
+                    width=16,
+                ),
+                rows(
+                    "Last check",
+                    "How long ago each job was checked.",
+                    [Column("job_name", "Job"), Column("Value", "Ago", Unit.SECONDS)],
+                    Query(f"time() - max by ({BY}) (finetuning_validation_timestamp_seconds{{{J}}})"),
+                    none="no job was checked",
+                    width=8,
                 ),
             ],
         ),

@@ -153,6 +153,10 @@ def _finetuning(t: int) -> Page:
             page |= series(f"finetuning_{name}", value, **its)
         page |= series("finetuning_train_loss", 2.1, epoch="1", **its)
         page |= series("finetuning_info_file_errors_total", t // 60, reason="missing", **its)
+        if status == 2:
+            page |= series("finetuning_validation_passed", 1, check="training_loss", **its)
+            page |= series("finetuning_validation_score", 0.5, check="training_loss", **its)
+            page |= series("finetuning_validation_timestamp_seconds", 60, **its)
         for edge, count in (("600", 1), ("+Inf", 2)):
             page |= series("finetuning_job_duration_seconds_bucket", count, le=edge, **its)
     return page

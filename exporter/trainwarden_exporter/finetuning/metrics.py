@@ -6,6 +6,7 @@ JOB = "job_name model_id method"
 _RUNS = "the run's series, with --compat.finetuning; the file of metrics-server; MetricsExporter"
 _GPUS = "the node's GPU collectors, with --compat.finetuning; NVML or amdsmi in metrics-server; MetricsExporter"
 _FILE = "the file of metrics-server"
+_VALIDATION = "trainwarden validate-job --metrics-file, through node_exporter's textfile collector"
 
 FINETUNING_JOB_STATUS = gauge(
     "finetuning_job_status",
@@ -130,4 +131,28 @@ FINETUNING_INFO_FILE_ERRORS_TOTAL = counter(
     "Reads of that file without a usable value: missing after it existed, unreadable, unexpected_value.",
     _FILE,
     "increase(finetuning_info_file_errors_total[10m]) > 0",
+)
+FINETUNING_VALIDATION_PASSED = gauge(
+    "finetuning_validation_passed",
+    f"{JOB} check",
+    "",
+    "Whether a check of the finished job passed, 1 or 0; absent where it could not be made.",
+    _VALIDATION,
+    "finetuning_validation_passed == 0",
+)
+FINETUNING_VALIDATION_SCORE = gauge(
+    "finetuning_validation_score",
+    f"{JOB} check",
+    "",
+    "The number of the check: the final loss, or the share of the keywords that the model's answers contain.",
+    _VALIDATION,
+    'finetuning_validation_score{check="model_output"} < 0.8',
+)
+FINETUNING_VALIDATION_TIMESTAMP_SECONDS = gauge(
+    "finetuning_validation_timestamp_seconds",
+    JOB,
+    "Unix seconds",
+    "When the job was checked.",
+    _VALIDATION,
+    "finetuning_job_status == 2 unless on (job_name) finetuning_validation_timestamp_seconds",
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainwarden.checkpoint.verdict import TRUSTS
 from trainwarden.command_line import CommandLine
 from trainwarden.record.folder import replace_file
+from trainwarden_exporter.finetuning import metrics
 from trainwarden_exporter.finetuning.info_file import resolve_info_path
 from trainwarden_exporter.finetuning.job import JobLabels
 from trainwarden_exporter.finetuning.validation import (
@@ -87,14 +88,14 @@ def metrics_of(results: Sequence[ValidationResult], labels: JobLabels, now: floa
     from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415
 
     registry = CollectorRegistry()
-    names = ("job_name", "model_id", "method")
     own = (labels.job_name, labels.model_id, labels.method)
-    passed = Gauge(
-        "finetuning_validation_passed", "Whether the check passed: 1 or 0.", (*names, "check"), registry=registry
-    )
-    score = Gauge("finetuning_validation_score", "The number of the check.", (*names, "check"), registry=registry)
-    when = Gauge(
-        "finetuning_validation_timestamp_seconds", "When the job was checked, Unix time.", names, registry=registry
+    passed, score, when = (
+        Gauge(metric.name, metric.help, metric.label_names, registry=registry)
+        for metric in (
+            metrics.FINETUNING_VALIDATION_PASSED,
+            metrics.FINETUNING_VALIDATION_SCORE,
+            metrics.FINETUNING_VALIDATION_TIMESTAMP_SECONDS,
+        )
     )
     for each in results:
         if each.passed is not None:

@@ -14,7 +14,8 @@ from tests.unit.runs.records import RUN, foreign_run
 from tests.waiting import wait_until
 from trainwarden import cli
 from trainwarden.clients.prometheus import PrometheusClient
-from trainwarden.doctor import Finding, check_prometheus
+from trainwarden.doctor import Finding
+from trainwarden.doctor.services import check_prometheus
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.answering import AnsweringService, Asked
 from trainwarden import cli
-from trainwarden.doctor import check_network, read_gpus
+from trainwarden.clients.prometheus import PrometheusClient
+from trainwarden.doctor.node import check_network, read_amd_gpus, read_gpus
+from trainwarden.doctor.routes import check_routes
+from trainwarden.doctor.services import check_prometheus, read_notifications
+from trainwarden.stack.bundle import bundle
+
+ROOT = Path(__file__).parents[3]
+ALERT = re.compile(r"^\s*-?\s*alert:\s*(\w+)", re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
@@ -117,24 +127,198 @@ def test_an_exporter_whose_collectors_fail_is_named(tmp_path: Path, capsys: pyte
     assert found["remediator"]["message"].endswith("is not ready: the database is locked")
 
 
-def test_a_route_to_the_remediator_is_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    configuration = {"original": "route: {receiver: people}"}
+RECEIVERS = """
+receivers:
+  - name: people
+  - name: machine
+    webhook_configs: [{url: "http://remediator:9746/alertmanager/webhook"}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("routes", "ok", "message"),
+    [
+        ("route: {receiver: people}  # here the remediate route goes", False, "no route leads an alert"),
+        (
+            "route: {receiver: people, routes: [{receiver: machine, matchers: ['remediate=\"yes\"']}]}",
+            False,
+            "to the receiver machine",
+        ),
+        (
+            (
+                'route: {receiver: people, routes: [{receiver: people, matchers: [run_id!=""]},'
+                " {receiver: machine, matchers: ['remediate=\"true\"']}]}"
+            ),
+            False,
+            "to the receiver machine",
+        ),
+        (
+            (
+                'route: {receiver: people, routes: [{receiver: people, matchers: [run_id!=""], continue: true},'
+                " {receiver: machine, matchers: ['remediate=\"true\"']}]}"
+            ),
+            True,
+            "has a route",
+        ),
+        ("route: {receiver: people, routes: [{receiver: machine, match: {remediate: 'true'}}]}", True, "has a route"),
+        ("route: {receiver: people, routes: [{match_re: {severity: crit.*}, receiver: machine}]}", True, "has a route"),
+        (
+            (
+                "route: {receiver: people, routes: [{matchers: ['severity=~\"critical|warning\"'], routes: "
+                "[{receiver: machine, matchers: ['remediate=\"true\"', 'alertname!~\"TrainNode.*\"']}]}]}"
+            ),
+            True,
+            "has a route",
+        ),
+        ("route: {receiver: people, routes: [{receiver: machine, matchers: ['=']}]}", None, "is not understood"),
+        ("route: [", None, "is not understood"),
+    ],
+)
+def test_an_alert_is_led_to_the_remediator_or_not(routes: str, ok: bool | None, message: str) -> None:
+    found = check_routes("http://alertmanager", f"{routes}\n{RECEIVERS}")
+    assert (found.ok, message in found.message) == (ok, True), found
+    assert found.fix or found.ok
+
+
+def test_the_shipped_routes_lead_to_the_remediator_also_where_its_address_is_hidden() -> None:
+    shipped = (ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8")
+    assert check_routes("http://alertmanager", shipped).ok is True
+    hidden = shipped.replace("http://remediator:9746/alertmanager/webhook", "<secret>")
+    assert "whose address it hides" in check_routes("http://alertmanager", hidden).message
+    other = shipped.replace("/alertmanager/webhook", "/hook")
+    assert check_routes("http://alertmanager", other).message.startswith("no receiver has a webhook")
+
+
+def notified(failed: int, reason: str = "") -> str:
+    labels = f'integration="webhook"{reason}'
+    return (
+        '# HELP alertmanager_notifications_total x\nalertmanager_notifications_total{integration="webhook"} 40\n'
+        'alertmanager_notifications_total{integration="slack"} 0\n'
+        f"alertmanager_notifications_failed_total{{{labels}}} {failed}\n"
+    )
+
+
+def test_a_receiver_that_fails_is_named() -> None:
+    [found] = read_notifications(notified(39, ',reason="clientError"'))
+    assert (found.ok, found.message) == (False, "39 of 40 notifications by webhook have failed")
+    assert [each.ok for each in read_notifications(notified(1))] == [True], "one that failed was sent again"
+    assert list(read_notifications("")) == []
+
+
+def test_an_alertmanager_is_asked_for_its_routes_and_what_it_could_not_send(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = (ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8")
 
     def answer(asked: Asked) -> tuple[int, object]:
-        return 200, [] if asked.path.endswith("/alerts") else {"config": configuration}
+        if asked.path == "/metrics":
+            return 200, notified(39).encode()
+        return 200, [] if asked.path.endswith("/alerts") else {"config": {"original": shipped}}
 
     service = AnsweringService(answer)
-    argv = ["doctor", "--runs-dir", str(tmp_path), "--alertmanager", service.url, "--json"]
     try:
-        answers = []
-        for text in ("route: {receiver: people}", 'matchers: [remediate="true"]'):
-            configuration["original"] = text
-            cli.main(argv)
-            found = json.loads(capsys.readouterr().out)["findings"]
-            answers += [each["ok"] for each in found if each["check"] == "routes"]
+        argv = ["doctor", "--runs-dir", str(tmp_path), "--alertmanager", service.url, "--json"]
+        assert cli.main(argv) == 1
     finally:
         service.close()
-    assert answers == [False, True]
+    found = {each["check"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert (found["routes"]["ok"], found["messages"]["ok"]) == (True, False)
+
+
+@pytest.mark.parametrize("down", [0, 2])
+@pytest.mark.parametrize("health", ["ok", "err"])
+def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: int, health: str) -> None:
+    names = sorted({name for path in bundle("rules").glob("alerts/*.yml") for name in ALERT.findall(path.read_text())})
+    rules = [{"type": "alerting", "name": name, "health": "ok", "alerts": []} for name in names]
+    rules[0]["health"] = health
+
+    def answer(asked: Asked) -> tuple[int, object]:
+        if asked.path.endswith("/rules"):
+            return 200, {"status": "success", "data": {"groups": [{"name": "all", "rules": rules}]}}
+        is_down = "up" in str(asked.query)
+        result = [{"metric": {"instance": f"n{each}:9745"}, "value": [0, "0"]} for each in range(down)]
+        count = [{"metric": {}, "value": [0, "7"]}]
+        return 200, {"status": "success", "data": {"resultType": "vector", "result": result if is_down else count}}
+
+    service = AnsweringService(answer)
+    try:
+        targets, loaded = check_prometheus(PrometheusClient(service.url))
+    finally:
+        service.close()
+    told = "exporters that cannot be scraped: n0:9745, n1:9745" if down else "7 exporters are scraped"
+    assert (targets.ok, targets.message) == (not down, told)
+    assert loaded.ok == (health == "ok")
+    assert health == "ok" or loaded.message == f"rules that fail: {names[0]}"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "message"),
+    [
+        ({"temperature": {"edge": {"value": 40, "unit": "C"}, "hotspot": "N/A"}, "ecc": {}}, None),
+        ({"temperature": {"hotspot": {"value": 108, "unit": "C"}}}, "GPU 0: 108 °C (hotspot)"),
+        (
+            {"ecc": {"total_uncorrectable_count": 3}},
+            "GPU 0: 3 uncorrected memory errors since the driver was loaded",
+        ),
+    ],
+)
+def test_a_sick_gpu_of_amd_is_named(gpu: dict[str, object], message: str | None) -> None:
+    for document in ([{"gpu": 0, **gpu}], {"gpu_data": [{"gpu": 0, **gpu}]}):
+        [found] = read_amd_gpus(json.dumps(document).encode())
+        assert (found.ok, found.message) == (message is None, message or "1 GPUs answer")
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def look(tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, object]]:
+    cli.main(["doctor", "--runs-dir", str(tmp_path), "--remediator-env", str(tmp_path / "env"), "--json", *more])
+    return {each["check"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("level", "message"), [("Operator", "may restart every job"), ("None", "may restart its own jobs, and those of ml")]
+)
+def test_whose_jobs_this_user_may_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="me"))
+    script(
+        tmp_path,
+        "scontrol",
+        "echo 'SlurmUser = slurm(64030)'; echo 'AccountingStorageType = accounting_storage/slurmdbd'",
+    )
+    script(tmp_path, "sacctmgr", f"echo 'me|{level}|ml'")
+    found = look(tmp_path, capsys)["slurm"]
+    assert (found["ok"], message in str(found["message"])) == (True, True)
+
+
+@pytest.mark.process
+def test_the_remediators_own_doctor_is_asked_where_it_is_configured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = {"job_id": "41", "obstacles": ["it was submitted with --no-requeue"]}
+    report = {"rights": {"slurm": {"user": "me"}}, "jobs": [job, {"job_id": "42", "obstacles": []}], "unknown": {}}
+    (tmp_path / "report").write_text(json.dumps(report))
+    # PATH has no cat: sh alone.
+    read = f'echo "$@" > {tmp_path}/argv; while read -r line; do echo "$line"; done < {tmp_path}/report'
+    script(tmp_path, "trainwarden-remediator", read)
+    (tmp_path / "report").write_text(json.dumps(report) + "\n")
+    (tmp_path / "env").write_text('# flags\nFLAGS="--driver=slurm --cluster=c1"\n')
+    found = look(tmp_path, capsys)["permissions"]
+    assert (tmp_path / "argv").read_text().split() == ["--driver=slurm", "--cluster=c1", "doctor", "--format", "json"]
+    assert found["ok"] is False
+    assert found["message"] == "1 of 2 jobs could not be brought back; job 41: it was submitted with --no-requeue"
+    assert str(found["fix"]).endswith("trainwarden-remediator --driver=slurm --cluster=c1 doctor")
+    script(tmp_path, "trainwarden-remediator", "echo 'trainwarden-remediator: --policy: no such' >&2; exit 2")
+    found = look(tmp_path, capsys)["permissions"]
+    assert (found["ok"], str(found["fix"]).endswith("check-config")) == (False, True)
+    script(tmp_path, "trainwarden-remediator", "echo gone; exit 1")
+    assert look(tmp_path, capsys)["permissions"]["ok"] is None
 
 
 @pytest.mark.parametrize(

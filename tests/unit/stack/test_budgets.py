@@ -41,8 +41,8 @@ def incident(mode: str, left: int | None) -> dict[str, Any]:
             USUAL,
             [incident("stall", 1), incident("stall", 0), incident("crash", 2), incident("crash", None)],
             (
-                "the policy megatron_transient may restart it after a crash whose cause the policy lists (2 of 3 left), "
-                "no sign of life (1 left); a standstill (none of 2 left) and all else alert people only"
+                "the policy megatron_transient may restart it after a crash whose cause the policy lists (2 of 3 "
+                "left), no sign of life (1 left); a standstill (none of 2 left) and all else alert people only"
             ),
         ),
         (
