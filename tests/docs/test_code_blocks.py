@@ -30,8 +30,10 @@ SERIES = "contracts"
 ELSEWHERE = {
     "checkpoints": "a checkpoint: tests/unit/checkpoint",
     "finetuning": "a port: tests/integration/exporter/finetuning",
+    "from-finetuning-exporter": "a port and a data set: tests/unit/exporter/finetuning",
     "from-modal-monitor": "a bucket: tests/unit/library/test_modal_monitor.py",
     "from-ray-monitor": "a pod: tests/unit/ray",
+    "from-s3-monitor": "a webhook: tests/unit/monitor",
     "health": "a Prometheus: tests/unit/runs/test_health.py",
     "integrations": "PyTorch: tests/integrations",
     "library": "the script's own functions, as in README.md: tests/unit/library",
