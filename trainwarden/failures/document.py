@@ -91,11 +91,11 @@ raises.
     tokenizer = retry(attempts=3)(AutoTokenizer.from_pretrained)("gpt2")
 
 `retry` calls again only after a failure marked *repeat* below, or one that `on` names: exception types, or a function
-that decides. The wait is drawn evenly between nothing and `base_seconds`, which grows by `factor` (2)
-with each call up to `max_seconds`. The last exception is raised as it is. An interrupt, an exit or a cancellation ends it at once. Failures of the types
-`cuda_error`, `gpu_hardware`, `nccl` and `nccl_timeout` are never retried, whatever `on` is: the process cannot go on
-after them; restart the job instead. Each retry is logged, and noted as `retry` in the events of the run in progress.
-Generator functions are refused: they fail while they are read.
+that decides. The wait is drawn evenly between nothing and `base_seconds`, which grows by `factor` (2) with each call up
+to `max_seconds`. The last exception is raised as it is. An interrupt, an exit or a cancellation ends it at once.
+Failures of the types `cuda_error`, `gpu_hardware`, `nccl` and `nccl_timeout` are never retried, whatever `on` is: the
+process cannot go on after them; restart the job instead. Each retry is logged, and noted as `retry` in the events of
+the run in progress. Generator functions are refused: they fail while they are read.
 """
 
 
