@@ -65,8 +65,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         write(restarted / "metadata.json", **metadata, attempt=1, attempts=attempts)
         log(restarted, "step 1500/5000 loss: 1.5")
         written = {"failed": folder / "failed.html", "restarted": folder / "restarted.html"}
-        write_page(written["failed"], report(failed))
-        write_page(written["restarted"], report(restarted, prometheus=Measured("http://127.0.0.1:9")))
+        write_page(written["failed"], report(failed).html)
+        write_page(written["restarted"], report(restarted, prometheus=Measured("http://127.0.0.1:9")).html)
     return written
 
 
