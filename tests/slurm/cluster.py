@@ -84,6 +84,7 @@ class Cluster:
         settings: of slurm.conf, beside or in place of those that each cluster has.
         partitions: more than `main`, each as in slurm.conf: all nodes are in all of them.
         accounting: slurmdbd with its database; None for a cluster without.
+        files: more of them beside slurm.conf, by name.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         partitions: Sequence[str] = (),
         accounting: Accounting | None = None,
+        files: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.bin = folder / "bin"
@@ -100,6 +102,7 @@ class Cluster:
         self._settings = dict(settings or {})
         self._partitions = partitions
         self.accounting = accounting
+        self._files = dict(files or {})
         self._configuration = folder / "slurm.conf"
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -294,6 +297,8 @@ class Cluster:
         text += f"PartitionName=main Nodes={','.join(NODES)} Default=YES State=UP MaxTime=60\n"
         text += "".join(f"PartitionName={each} Nodes=ALL State=UP MaxTime=60\n" for each in self._partitions)
         self._configuration.write_text(text, encoding="utf-8")
+        for name, text in self._files.items():
+            (at / name).write_text(text, encoding="utf-8")
         marks = " ".join(shlex.quote(f"{name}={value}") for name, value in self._marks.items())
         for name in (*CLIENTS, *(ACCOUNTING_CLIENTS if self.accounting else ())):
             script = self.bin / name
@@ -308,11 +313,12 @@ def running_cluster(
     settings: Mapping[str, str] | None = None,
     partitions: Sequence[str] = (),
     accounting: Accounting | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
     """A started cluster in a folder of its own; stopped, and its folder removed, however the block ends."""
     parent = tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp"))
-    cluster = Cluster(programs, folder, settings, partitions, accounting)
+    cluster = Cluster(programs, folder, settings, partitions, accounting, files)
     try:
         cluster.start()
         yield cluster

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId
 from trainwarden.monitor.alerts import Alert, AlertManager, Channel, alert_about
 from trainwarden.monitor.history import HistoryUnreadable
-from trainwarden.runs.assessment import TIMED_OUT, Assessment, assess
+from trainwarden.runs.assessment import RUNNING, TIMED_OUT, WARNING, Assessment, assess
 from trainwarden.runs.places import CannotRead, RecordPlace, RecordPrefix
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class Monitor:
             self._waiting.pop(run_id, None)
             is_copy = isinstance(self._place, RecordPrefix)
             assessment = assess(folder, now, self._stale_seconds, fetched=is_copy, run_id=run_id)
+        assessment = _with_stall(assessment)
         found.runs.append(assessment)
         self._alert(assessment, found)
 
@@ -129,3 +130,12 @@ class Monitor:
         found.problems += [f"{run_id}: not sent by {name}: {reason}" for name, reason in failed.items()]
         if len(failed) < len(channels):
             found.sent.append(alert)
+
+
+def _with_stall(assessment: Assessment) -> Assessment:
+    """Return the assessment with a warning where the run gives signs of life, and stands still beyond its budget."""
+    if assessment.status != RUNNING or assessment.stall_seconds is None:
+        return assessment
+    minutes = max(1, round(assessment.stall_seconds / 60))
+    reason = f"Stands still in phase {assessment.phase or 'train'} for {minutes}m"
+    return replace(assessment, status=WARNING, reason=reason, action="Check what the training waits for")

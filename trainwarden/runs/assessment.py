@@ -174,7 +174,7 @@ def assess(
     if status == RUNNING and not fetched and metadata and _is_gone(metadata):
         status, reason, action = WARNING, f"process {metadata.pid} of the run is gone, and left no end", _LOOK
     log = last_log_line(folder)
-    stood = _stood_still(progress, now) if status in (RUNNING, WARNING) else None
+    stood = _stood_still(metadata, progress, now) if status in (RUNNING, WARNING) else None
     return Assessment(
         run_id=run_id or snapshot.run_id,
         status=status,
@@ -325,9 +325,12 @@ def _duration(metadata: Metadata | None, ages: tuple[float | None, float | None]
     return max(0.0, end - start)
 
 
-def _stood_still(progress: Progress | None, now: float) -> float | None:
-    moved = (progress.moved_time or progress.step_time) if progress else None
-    return None if moved is None else max(0.0, now - moved)
+def _stood_still(metadata: Metadata | None, progress: Progress | None, now: float) -> float | None:
+    """Return for how long the run has made no step and begun no phase, as TrainRunStalled counts it."""
+    moves = [progress.moved_time or progress.step_time] if progress else []
+    moves += [metadata.phase_time, metadata.attempt_start_time] if metadata else []
+    known = [moved for moved in moves if moved is not None]
+    return max(0.0, now - max(known)) if known else None
 
 
 def _is_gone(metadata: Metadata) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from trainwarden.exec.tail import Tail
 from trainwarden.jobs.log_command import ended_process, main
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
+from trainwarden.stack.slack_sink import SlackSink
 
 
 @pytest.mark.process
@@ -68,6 +70,66 @@ def test_what_a_hostile_log_prints_moves_no_terminal_and_shows_no_secret(
     assert "\x1b" not in printed
     assert "\x07" not in printed
     assert "hf_abc" not in printed
+
+
+def watch(log: Path, *arguments: str) -> int:
+    """The exit status of `trainwarden watch` of this log, whose record is kept."""
+    return main([str(log), f"--runs-dir={log.parent}/runs", "--interval=0.1", *arguments])
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log; no settings of this user are read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path / "train.log"
+
+
+@pytest.mark.process
+def test_a_log_that_stands_still_alerts_while_its_process_lives(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.write_text("step 10/100 loss 2.5\n")
+    sink = SlackSink()
+    training = subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE)
+
+    def end() -> None:
+        wait_until(lambda: sink.messages, "the alert about the stall", timeout=30)
+        training.communicate(b"\n", timeout=60)
+
+    ending = threading.Thread(target=end)
+    try:
+        monkeypatch.setenv("SLACK_WEBHOOK_URL", sink.url)
+        ending.start()
+        assert watch(log, f"--pid={training.pid}", "--inactivity=1s") == 3
+        ending.join()
+    finally:
+        training.kill()
+        sink.close()
+    assert "Run ID: train" in sink.messages[0].plain().replace("*", "")
+    assert "Stands still in phase train" in sink.messages[0].plain()
+
+
+@pytest.mark.process
+def test_a_process_that_ends_after_its_last_step_has_succeeded(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.write_text("step 10/100 loss 2.5\n")
+    script = f"while [ ! -d {log.parent}/runs/train ]; do sleep 0.05; done; echo 'step 100/100 loss 2.1' >> {log}"
+    training = subprocess.Popen(["sh", "-c", script])
+    reaped = threading.Thread(target=training.wait)
+    reaped.start()
+    assert watch(log, f"--pid={training.pid}") == 0
+    reaped.join()
+    assert "SUCCEEDED" in capsys.readouterr().err
+
+
+def test_without_a_process_a_log_that_names_a_failure_and_stands_still_has_ended(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainwarden.jobs.log_command._SETTLED_SECONDS", 0.5)
+    log.write_text("step 10/100 loss 2.5\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    assert watch(log) == 1
+    assert "out of memory" in capsys.readouterr().err
+    metadata = read_metadata(log.parent / "runs/train")
+    assert isinstance(metadata, Metadata)
+    assert metadata.status == "failed"
 
 
 def test_how_a_process_has_ended_is_unknown_without_a_word_in_its_log() -> None:
