@@ -13,7 +13,10 @@ from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.runs.arguments import stale_seconds_of
 from trainwarden.stack import up
 from trainwarden_exporter.cli import main as exporter
+from trainwarden_exporter.flags import build_parser
 from trainwarden_remediator.cli import main as remediator
+from trainwarden_remediator.cli import parser as remediator_parser
+from trainwarden_remediator.config import settings_from
 
 # Of trainwarden; those of shell scripts have no parser.
 COMMANDS = sorted({*cli._OWN, *cli._ADDED} - {"heartbeat", "phase", "fail", "complete", "keep", "shell-init"})
@@ -81,6 +84,19 @@ def test_the_durations_that_users_know_are_among_them(monkeypatch: pytest.Monkey
         "up --stale-seconds", "up --grace-seconds", "exec --grace-seconds", "status --stale-minutes", "top --interval",
         "monitor --stale-minutes", "monitor --interval", "checkpoints --timeout", "rules --timeout", "watch --interval",
     }  # fmt: skip
+
+
+def test_the_durations_of_the_exporter_and_the_remediator_too() -> None:
+    flags = [each for each in build_parser().flags() if each.metavar == "DURATION"]
+    assert len(flags) > 5
+    assert {each.type("1h30m") for each in flags if callable(each.type)} == {5400.0}
+    of_remediator = [each.option_strings[0] for each in options(remediator_parser()) if each.metavar == "DURATION"]
+    timings = [name for name in of_remediator if name.endswith(("-interval", "-timeout", "-window"))]
+    assert len(timings) > 5
+    # Stacks are captured for half a minute at most.
+    given = [f"{name}={'20s' if name == '--capture-timeout' else '1m30s'}" for name in timings if name[2:5] != "ste"]
+    settings = settings_from(remediator_parser().parse_args(["--webhook-token-file=/dev/null", *given]))
+    assert (settings.poll_interval, settings.verify_timeout, settings.capture_timeout) == (90.0, 90.0, 20.0)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10", 600), ("0.5", 30), ("10m", 600), ("1h", 3600), ("90s", 90)])
