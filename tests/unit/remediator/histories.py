@@ -42,6 +42,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
@@ -71,6 +72,7 @@ SWITCHES = ["freeze", "silence", "observe", "maintenance", "works", "cancel", "r
 LIMITS = {"stall": 3, "crash": 2}
 VETO_SECONDS = 20.0
 MOMENT_SECONDS = 45
+PATIENCE_SECONDS, DEATHS = 1800.0, 4
 _QUIET_TICKS = 4
 # Unix seconds; the wall clock begins at 1,800,000,000 and jumps by up to two hours.
 MAINTENANCES = [(1_799_995_000, 1_799_995_400), (1_800_000_150, 1_800_000_200), (1_800_004_000, 1_800_004_400)]
@@ -262,6 +264,50 @@ class AnyOrder(RuleBasedStateMachine):
         self.simulation.driver.faults = ["late"]
         self._await(lambda: bool(cluster.to_come))
         cluster.requeue_by_slurm()
+
+    @rule(what=st.sampled_from(SWITCHES), number=st.integers(0, 9))
+    def a_run_hangs_and_something_happens_right_before_it_is_ended(self, what: str, number: int) -> None:
+        cluster = self._numbered(number)
+        self._let_everything_work()
+        cluster.hang()
+        self.simulation.captures.meanwhile = lambda: self._switch(what, number)
+        self._await(lambda: self.simulation.captures.meanwhile is None, answer=APPROVED)
+
+    @rule(number=st.integers(0, 9), seconds=st.integers(1, 40))
+    def a_run_is_requeued_before_its_alert_is_examined(self, number: int, seconds: int) -> None:
+        """Its new attempt works, and has not come as far as the one before, whose alert fires on for a while."""
+        simulation, cluster = self.simulation, self._numbered(number)
+        if cluster.state is not JobState.RUNNING:
+            return
+        self._let_everything_work()
+        simulation.catch_up()
+        simulation.prometheus_down = True
+        cluster.hang()
+        _goes_on(cluster, "does not recover")
+        simulation.see_what_was(ENDING_TICKS + seconds, runs=False)
+        attempt = cluster.attempt
+        cluster.requeue_by_slurm()
+        simulation.tick(ENDING_TICKS + 1)
+        if cluster.attempt > attempt:
+            cluster.hangs = False
+        simulation.prometheus_down = False
+        self._pass(seconds)
+
+    @rule(number=st.integers(0, 9))
+    def the_remediator_dies_again_and_again_while_the_scheduler_is_away(self, number: int) -> None:
+        """An alert that waits pages all the same once its patience is over."""
+        simulation, run_id = self.simulation, self._numbered(number).run_id
+        self._let_everything_work()
+        self._numbered(number).hang()
+        simulation.driver.down = True
+        for _ in range(DEATHS):
+            simulation.tick(2)
+            simulation.clock.elapsed += PATIENCE_SECONDS / (DEATHS - 1)
+            simulation.tick(2)
+            simulation.restart()
+        waiting = {each.alert.run_id for each in simulation.store.pending() if each.alert.cluster == "ours"}
+        assert run_id not in waiting - self._told(), "L4: nobody is paged, however often the remediator has died"
+        simulation.driver.down = False
 
     @rule(what=st.sampled_from(SWITCHES), number=st.integers(0, 9))
     def something_happens_right_before_the_next_call(self, what: str, number: int) -> None:
@@ -667,8 +713,13 @@ SHARES: dict[type[AnyOrder], int] = {
 _SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-def run(machine: type[AnyOrder], histories: int, *, shrink: bool = True) -> None:
-    """Run so many histories of a machine; raise the first violation, made small unless that is not to `shrink`."""
+def run(machine: type[AnyOrder], histories: int, *, shrink: bool = True, seed: int | None = None) -> None:
+    """Run so many histories of a machine; raise the first violation, made small unless that is not to `shrink`.
+
+    They are the same each time; others by another `seed`.
+    """
+    if seed is not None:
+        machine = hypothesis.seed(seed)(type(machine.__name__, (machine,), {}))
     case = machine.TestCase
     phases = tuple(Phase) if shrink else (Phase.generate,)
     case.settings = settings(_SETTINGS, max_examples=max(1, histories), phases=phases)
