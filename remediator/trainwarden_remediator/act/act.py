@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_remediator.decide.decide import Refuse, Wait
+from trainwarden_remediator.decide.facts import Fact
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,
@@ -83,20 +84,22 @@ class Actor:
         `jobs` are all marked jobs as of the round: a list of them right before each call would be one of all jobs.
         """
         driver = self._fresh(incident, target)
-        objection = self._against_end(incident, target, driver, jobs)
+        recheck = self._recheck(driver, jobs)
+        objection = self._against_end(incident, target, driver, recheck)
         if objection is None and self._described(incident.id):
             driver = self._fresh(incident, target)
-            objection = self._against_end(incident, target, driver, jobs)
+            recheck = self._recheck(driver, jobs)
+            objection = self._against_end(incident, target, driver, recheck)
         if objection is not None:
             return Answer(objection)
         self._announce(incident)
-        return self._call("prepare", driver.prepare, driver, target)
+        return self._call("prepare", driver.prepare, driver, target, recheck.known)
 
     def _against_end(
-        self, incident: Incident, target: RestartTarget, driver: Driver, jobs: Jobs
+        self, incident: Incident, target: RestartTarget, driver: Driver, recheck: Recheck
     ) -> Wait | Refuse | None:
         """Return why the attempt must not be ended, by a fresh reading; None if nothing forbids it."""
-        if objection := self._objection(incident, driver, jobs):
+        if objection := recheck.against(incident):
             return objection
         job = driver.job(target.job_id)
         seen = restart_progress(driver, target)
@@ -122,9 +125,10 @@ class Actor:
             late: the job as a late call has left it; it is released only if it still is like that.
         """
         driver = self._fresh(incident, target)
+        recheck = self._recheck(driver, jobs)
         if decides_to_end(incident, target):
             # One call that ends the old start and gives the next needs the same checks as one that only ends.
-            if objection := self._objection(incident, driver, jobs):
+            if objection := recheck.against(incident):
                 return Answer(objection)
             self._announce(incident)
         seen = restart_progress(driver, target)
@@ -134,7 +138,8 @@ class Actor:
         if not isinstance(boot, str):
             return Answer(boot)
         verb = "submit" if submits_held(target) else "commit"
-        return replace(self._call(verb, driver.commit, driver, target, boot), late=late is not None)
+        answer = self._call(verb, driver.commit, driver, target, recheck.known, boot)
+        return replace(answer, late=late is not None)
 
     def _same_scheduler(self, driver: Driver, target: RestartTarget) -> str | Wait | Refuse:
         """Return the boot of the scheduler's controller; or why no start must be given.
@@ -174,9 +179,9 @@ class Actor:
     def _fresh(self, incident: Incident, target: RestartTarget) -> Driver:
         return self._world.drivers[incident.scheduler or ""].snapshot((target.job_id,))
 
-    def _objection(self, incident: Incident, driver: Driver, jobs: Jobs) -> Wait | Refuse | None:
+    def _recheck(self, driver: Driver, jobs: Jobs) -> Recheck:
         world = replace(self._world, drivers={**self._world.drivers, driver.name: driver})
-        return Recheck(world, self._store, self._withheld, jobs).against(incident)
+        return Recheck(world, self._store, self._withheld, jobs)
 
     def _announce(self, incident: Incident) -> None:
         problem = self._world.records.announce_restart(
@@ -195,6 +200,7 @@ class Actor:
         call: Callable[[RestartTarget], CallResult],
         driver: Driver,
         target: RestartTarget,
+        known: Sequence[Fact],
         boot: str = "",
     ) -> Answer:
         now, job = self._world.clock.now(), driver.job(target.job_id)
@@ -209,7 +215,7 @@ class Actor:
             boot=boot,
             job_started=started,
         )
-        number = self._store.begin_call(made)
+        number = self._store.begin_call(made, known)
         self._crashpoint(f"{name}: before call")
         result = call(target)
         self._crashpoint(f"{name}: after call")

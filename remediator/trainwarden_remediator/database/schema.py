@@ -183,6 +183,7 @@ facts = sa.Table(
     sa.Column("value", sa.Text, nullable=False),
     sa.Column("at", sa.Float),
     sa.Column("supports", sa.Text, nullable=False, server_default="unknown"),
+    sa.Column("moment", sa.Text),  # decision, or call; null of an older remediator is a decision
 )
 sa.Index("facts_by_incident", facts.c.incident_id)
 

@@ -19,6 +19,8 @@ from trainwarden_remediator.observe.evidence import ReportedRun
 
 _PROMETHEUS = "prometheus"
 NODES = "alertmanager"
+# When facts are stored: with a decision, and right before the call that ends the attempt.
+DECISION, CALL = "decision", "call"
 # A rank may end its step after another one has failed.
 LAST_STEP_SECONDS = 5.0
 # What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
@@ -200,8 +202,10 @@ def _working(works: bool) -> Supports:  # a verdict of one line
     return Supports.WORKING if works else Supports.UNKNOWN
 
 
-def insert_facts(connection: sa.Connection, incident_id: str, decided: float, found: Sequence[Fact]) -> None:
-    """Store the facts of a decision about an incident, the first 64."""
+def insert_facts(
+    connection: sa.Connection, incident_id: str, decided: float, found: Sequence[Fact], moment: str = DECISION
+) -> None:
+    """Store the facts of a decision about an incident, or of a call to a scheduler for it, the first 64."""
     for fact in found[:_MAX_ROWS]:
         connection.execute(
             facts.insert().values(
@@ -212,17 +216,23 @@ def insert_facts(connection: sa.Connection, incident_id: str, decided: float, fo
                 value=clean(fact.value),
                 at=fact.at,
                 supports=fact.supports.value,
+                moment=moment,
             )
         )
 
 
 def facts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str, Any]]:
-    """Return the facts of the decisions about an incident, oldest first. `age` is in seconds, at the decision."""
+    """Return the facts of the last decision about an incident and of the last call for it, oldest first.
+
+    `moment` is decision or call, `decided` its time; `age` is in seconds, at that time.
+    """
     rows = connection.execute(
-        sa.select(facts).where(facts.c.incident_id == incident_id).order_by(facts.c.number).limit(_MAX_ROWS)
-    )
+        sa.select(facts).where(facts.c.incident_id == incident_id).order_by(facts.c.number)
+    ).all()
+    newest = {row.moment or DECISION: row.decided for row in rows}
     return [
         {
+            "moment": row.moment or DECISION,
             "decided": row.decided,
             "source": row.source,
             "subject": row.what,
@@ -232,11 +242,20 @@ def facts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str,
             "supports": row.supports,
         }
         for row in rows
+        if row.decided == newest[row.moment or DECISION]
     ]
+
+
+def changed_facts(known: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return, of facts as `facts_as_json` has them, those of the call that differ from those of the decision."""
+    before = {(each["subject"], each["value"]) for each in known if each["moment"] == DECISION}
+    of_call = [each for each in known if each["moment"] == CALL]
+    return [each for each in of_call if (each["subject"], each["value"]) not in before]
 
 
 def fact_as_text(fact: dict[str, Any]) -> str:
     """Return a fact as `facts_as_json` has it, in short."""
     age = "" if fact["age"] is None or fact["age"] < 1 else f", {fact['age']:.0f} s before"
     says = "" if fact["supports"] == Supports.UNKNOWN.value else f", {fact['supports']}"
-    return f"{fact['subject']}: {fact['value']} ({fact['source']}{age}{says})"
+    when = "at the call, " if fact["moment"] == CALL else ""
+    return f"{when}{fact['subject']}: {fact['value']} ({fact['source']}{age}{says})"

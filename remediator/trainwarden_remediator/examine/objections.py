@@ -17,7 +17,7 @@ from trainwarden_remediator.decide.decide import (
     scheduler_objection,
     stale,
 )
-from trainwarden_remediator.decide.facts import contradiction
+from trainwarden_remediator.decide.facts import Fact, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, Incident, parse_key
@@ -139,6 +139,9 @@ class Recheck:
 
     Reads Alertmanager, Prometheus, the scheduler, and what people have switched. `jobs` are all marked jobs, where they
     are not to be read. `withheld` returns why the policy of a run forbids its restart now.
+
+    Attributes:
+        known: the facts about the attempt, by the readings of the last check; none where it did not get so far.
     """
 
     def __init__(
@@ -152,6 +155,7 @@ class Recheck:
         self._store = store
         self._withheld = withheld
         self._objections = Objections(world, jobs)
+        self.known: tuple[Fact, ...] = ()
 
     def against(self, incident: Incident) -> Wait | Refuse | None:
         """Return why the attempt of the incident must not be ended now; None if nothing forbids it."""
@@ -176,6 +180,7 @@ class Recheck:
             return verdict
         if run.attempt_key != incident.attempt_key:
             return Refuse(f"stale: the run is at {run.attempt_key}")
+        self.known = facts_of(incident.failure_mode, run, self._reading(incident), self._world.clock.now())
         return (
             _recovered(incident, run, ended=self._ended(incident))
             or self._of_policy(run)
@@ -200,9 +205,7 @@ class Recheck:
 
     def _contradicted(self, incident: Incident, run: ReportedRun) -> NotNow | None:
         """Refuse where another source says by now that the attempt works; its alert waits then, and pages."""
-        driver = self._world.drivers.get(incident.scheduler or "")
-        reading = driver.job(incident.job_id or "") if driver else None
-        found = contradiction(incident.failure_mode, run, reading, self._world.clock.now())
+        found = contradiction(incident.failure_mode, run, self._reading(incident), self._world.clock.now())
         if found is None or self._store.approved_against_facts(incident.run_id, run.attempt_key):
             return None
         return NotNow(found.reason)
@@ -218,9 +221,12 @@ class Recheck:
 
     def _ended(self, incident: Incident) -> bool:
         """Return whether the scheduler has ended the job."""
-        driver = self._world.drivers.get(incident.scheduler or "")
-        reading = driver.job(incident.job_id or "") if driver else None
+        reading = self._reading(incident)
         return isinstance(reading, ScheduledJob) and reading.state is JobState.FAILED
+
+    def _reading(self, incident: Incident) -> Reading | None:
+        driver = self._world.drivers.get(incident.scheduler or "")
+        return driver.job(incident.job_id or "") if driver else None
 
 
 def _alert_of(incident: Incident, firing: Sequence[Alert]) -> Alert | None:

@@ -14,7 +14,8 @@ from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import alerts, incident_alerts, incidents, outbox
-from trainwarden_remediator.decide.facts import fact_as_text, facts_as_json
+from trainwarden_remediator.decide.facts import DECISION as FACTS_OF_DECISION
+from trainwarden_remediator.decide.facts import changed_facts, fact_as_text, facts_as_json
 from trainwarden_remediator.incidents.incident import Action, Incident, State, as_json
 from trainwarden_remediator.incidents.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.observe.world import Clock
@@ -229,5 +230,7 @@ def suspects_of(connection: sa.Connection, incident_id: str) -> tuple[str, ...]:
 
 
 def evidence_of(connection: sa.Connection, incident_id: str) -> tuple[str, ...]:
-    """Return what was known at the last decision about an incident."""
-    return tuple(map(fact_as_text, facts_as_json(connection, incident_id)[-_MAX_FACTS:]))
+    """Return what was known at the last decision about an incident, and what had changed at the call for it."""
+    known = facts_as_json(connection, incident_id)
+    decided = [each for each in known if each["moment"] == FACTS_OF_DECISION]
+    return tuple(map(fact_as_text, (*decided[-_MAX_FACTS:], *changed_facts(known)[-_MAX_FACTS:])))

@@ -26,7 +26,7 @@ from trainwarden_remediator.database.schema import (
     incidents,
     timers,
 )
-from trainwarden_remediator.decide.facts import NODES, Fact, facts_as_json, insert_facts
+from trainwarden_remediator.decide.facts import CALL, NODES, Fact, facts_as_json, insert_facts
 from trainwarden_remediator.incidents.alert_rows import (
     Pending,
     answer_alert,
@@ -317,10 +317,11 @@ class Store:
         self.note_message(connection, moved, detail, kind)
         return moved, True
 
-    def begin_call(self, call: Call) -> int:
-        """Note a call that is about to be made; return its number, for `end_call`."""
+    def begin_call(self, call: Call, known: Sequence[Fact] = ()) -> int:
+        """Note a call that is about to be made, and the facts that it rests on; return its number, for `end_call`."""
         with self._transaction("call") as connection:
             (number,) = connection.execute(calls.insert().values(**asdict(call))).inserted_primary_key or (0,)
+            insert_facts(connection, call.incident_id, call.started, known, CALL)
             incident = next(iter(select_incidents(connection, incidents.c.id == call.incident_id)), None)
         if incident is not None:
             log_change(

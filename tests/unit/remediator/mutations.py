@@ -182,7 +182,7 @@ MUTATIONS = (
         'keep_alerts(connection, delivery.firing, "webhook", now)',
         "pass",
     ),
-    _one("record: a call is not written down", ACT, "number = self._store.begin_call(made)", "number = 0"),
+    _one("record: a call is not written down", ACT, "number = self._store.begin_call(made, known)", "number = 0"),
     _one(
         "storm: not read before the call",
         OBJECTIONS,

@@ -283,7 +283,33 @@ def test_the_facts_of_a_decision_are_stored_and_shown(
     assert "tensor cores: 2% active (prometheus)" in capsys.readouterr().out
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN, "--json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)["incidents"]
-    assert {"source", "subject", "value", "observed", "age", "supports", "decided"} == set(shown["facts"][0])
+    keys = {"moment", "source", "subject", "value", "observed", "age", "supports", "decided"}
+    assert keys == set(shown["facts"][0])
+
+
+def test_what_the_last_check_before_the_end_has_read_is_stored_with_the_call(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A minute after the decision other facts may hold: those by which the attempt was ended."""
+    watched.captures.seconds = 60
+    watched.captures.timeout = 90
+    watched.vitals = {TENSOR: 0.02}
+    watched.tick(5)
+    assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
+    watched.vitals = {TENSOR: 0.05}
+    watched.settle()
+    assert watched.our_starts == [0]
+    [incident] = watched.store.of_run(RUN)
+    known = watched.store.known_of([incident.id])[incident.id]["facts"]
+    cores = [each for each in known if each["subject"] == "tensor cores"]
+    assert [(each["moment"], each["value"]) for each in cores] == [("decision", "2% active"), ("call", "5% active")]
+    assert cores[1]["decided"] >= cores[0]["decided"] + 60
+    watched.close()
+    assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN]) == 0
+    shown = capsys.readouterr().out
+    assert "tensor cores: 2% active (prometheus)" in shown
+    assert "at the call, tensor cores: 5% active (prometheus)" in shown
+    assert "at the call, record" not in shown, "what has not changed is shown once"
 
 
 def test_what_rules_make_of_a_run_is_read_beside_its_record() -> None:
