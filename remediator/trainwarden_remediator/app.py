@@ -20,6 +20,7 @@ from trainwarden_remediator.act.calls import ThreadedCalls
 from trainwarden_remediator.act.capture import Capturer
 from trainwarden_remediator.act.drains import Drains
 from trainwarden_remediator.act.remediate import Remediator
+from trainwarden_remediator.act.resume_point import ResumePoints
 from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.canary_job.canary_job import CanaryHealings
@@ -128,13 +129,17 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         repeat_after=settings.poll_interval,
         verify_timeout=settings.verify_timeout,
         checkpoint_trust=policies.checkpoint_trust,
+        stops_unverified=policies.stops_unverified,
         withheld=policies.withheld,
         captures=captures,
     )
     scores = Scores(engine, clock, world.runs)
     examiner = Examiner(snapshot.world, store, policies, metrics, timers, remediator.failed_again, scores)
 
-    outlook = Outlook(snapshot.world.runs, policies)
+    points = ResumePoints(settings.runs_dir, in_background=True)
+    outlook = Outlook(
+        snapshot.world.runs, policies, lambda run, trust: points.stops(run.run_id, run.attempt_key, trust)
+    )
     canary_job = CanaryHealings(engine, clock, expected=settings.canary)
 
     def refresh() -> None:

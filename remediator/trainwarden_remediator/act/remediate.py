@@ -11,7 +11,7 @@ from trainwarden_remediator.act.approvals import Approvals
 from trainwarden_remediator.act.calls import Calls
 from trainwarden_remediator.act.capture import Captured, Captures, Capturing
 from trainwarden_remediator.act.exclusions import Exclusions
-from trainwarden_remediator.act.resume_point import STOP
+from trainwarden_remediator.act.resume_point import STOP, UNVERIFIED
 from trainwarden_remediator.act.verify import Verifier
 from trainwarden_remediator.decide.decide import Held, NotNow, Refuse, Wait
 from trainwarden_remediator.drivers.driver import (
@@ -58,6 +58,7 @@ class Remediator:
     Calls to schedulers run beside it, upon fresh readings of `actor`: that one is under way is a state, and its answer
     is taken in the next round, whose readings are newer.
     `checkpoint_trust` returns, for the name of a policy, what a run that it restarts takes for a complete checkpoint.
+    `stops_unverified` returns whether such a policy ends nothing where no checkpoint could be verified.
     `withheld` returns why the policy of a run forbids a restart by now that it has decided.
     `captures`, if given, captures what a run shows before it is ended.
     """
@@ -75,6 +76,7 @@ class Remediator:
         repeat_after: float,
         verify_timeout: float,
         checkpoint_trust: Callable[[str], str | None] = lambda _policy: None,
+        stops_unverified: Callable[[str], bool] = lambda _policy: False,
         withheld: Withheld = lambda _run_id, _requested, _now: None,
         captures: Captures | None = None,
     ) -> None:
@@ -93,6 +95,7 @@ class Remediator:
         self._actor = actor
         self._calls = calls
         self._checkpoint_trust = checkpoint_trust
+        self._stops_unverified = stops_unverified
         self._capturing = Capturing(captures, timers) if captures else None
         # Monotonic times of the last calls that may be repeated, in memory: a restart may repeat one early.
         self._repeated: dict[str, float] = {}
@@ -165,8 +168,10 @@ class Remediator:
         texts = {"stacks": found.text, "suspect": found.suspect, "capture": found.folder}
         changes: dict[str, Any] = {name: text or None for name, text in texts.items()}
         point = found.checkpoint
-        if point.verdict == STOP:
-            reason = f"{point.text}. Nothing is ended: vouch for the layout (checkpoints: in the policy), or restart it"
+        unverified = point.verdict == UNVERIFIED and self._stops_unverified(incident.policy)
+        if point.verdict == STOP or unverified:
+            why = point.text or "its checkpoints could not be looked at"
+            reason = f"{why}. Nothing is ended: vouch for the layout (checkpoints: in the policy), or restart it"
             self._move(incident, State.ESCALATED, str(found), **changes, reason=reason, paging=True)
             return True
         if point.step is not None:

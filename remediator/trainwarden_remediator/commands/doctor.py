@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.clients.slurm.rights import Rights
+from trainwarden_remediator.act.resume_point import ResumePoints
 from trainwarden_remediator.app import build_drivers
 from trainwarden_remediator.config import RemediatorSettings
 from trainwarden_remediator.drivers.slurm import SlurmDriver
@@ -38,6 +39,7 @@ def examine(settings: RemediatorSettings, form: str) -> int:
         settings.http_timeout,
     )
     runs = PrometheusRuns(PrometheusClient(http), settings.cluster)
+    points = ResumePoints(settings.runs_dir)
     found: list[Prospect] = []
     unknown: dict[str, str] = {}
     rights: dict[str, Rights | Unknown] = {}
@@ -52,7 +54,10 @@ def examine(settings: RemediatorSettings, form: str) -> int:
         slurm = driver if isinstance(driver, SlurmDriver) else None
         if slurm is not None:
             rights[name] = slurm.rights()
-        found += prospects(driver, [*jobs, *(slurm.unmarked() if slurm else ())], runs, policies)
+        listed = [*jobs, *(slurm.unmarked() if slurm else ())]
+        found += prospects(
+            driver, listed, runs, policies, lambda run, trust: points.stops(run.run_id, run.attempt_key, trust)
+        )
     print(_as_json(rights, found, unknown) if form == "json" else "\n".join(_as_text(rights, found, unknown)))
     if unknown:
         return _CANNOT_TELL

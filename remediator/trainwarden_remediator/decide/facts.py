@@ -226,9 +226,7 @@ def facts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str,
 
     `moment` is decision or call, `decided` its time; `age` is in seconds, at that time.
     """
-    rows = connection.execute(
-        sa.select(facts).where(facts.c.incident_id == incident_id).order_by(facts.c.number)
-    ).all()
+    rows = connection.execute(sa.select(facts).where(facts.c.incident_id == incident_id).order_by(facts.c.number)).all()
     newest = {row.moment or DECISION: row.decided for row in rows}
     return [
         {

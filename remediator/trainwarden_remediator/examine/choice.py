@@ -91,8 +91,17 @@ class Policies:
 
     def checkpoint_trust(self, name: str) -> Trust | None:
         """Return what a run that the policy of that name restarts takes for a complete checkpoint; None if unset."""
+        policy = self._called(name)
+        return policy.checkpoint_trust if policy else None
+
+    def stops_unverified(self, name: str) -> bool:
+        """Return whether the policy of that name ends nothing where no checkpoint could be verified."""
+        policy = self._called(name)
+        return policy is not None and policy.unverified == "stop"
+
+    def _called(self, name: str) -> Policy | None:
         policies = (*(policy for _, policy in self.assigned), self.default, *self.named.values())
-        return next((policy.checkpoint_trust for policy in policies if policy.name == name), None)
+        return next((policy for policy in policies if policy.name == name), None)
 
     def take(self, newer: Policies) -> None:
         """Become another set, between two decisions."""

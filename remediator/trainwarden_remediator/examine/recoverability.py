@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
@@ -44,13 +44,23 @@ class Prospect:
         }
 
 
-def prospects(driver: Driver, jobs: Sequence[ScheduledJob], runs: RunSource, policies: Policies) -> Sequence[Prospect]:
+# Returns why a restart of an attempt would stop for a person, given what its policy takes for a complete checkpoint.
+Stops = Callable[[ReportedRun, str | None], str | None]
+
+
+def prospects(
+    driver: Driver,
+    jobs: Sequence[ScheduledJob],
+    runs: RunSource,
+    policies: Policies,
+    stops: Stops = lambda _run, _trust: None,
+) -> Sequence[Prospect]:
     """Return the prospects of those jobs of a scheduler that are not over."""
     under_way = [job for job in jobs if job.state in _UNDER_WAY]
     records = runs.runs({job.run_id for job in under_way if job.run_id})
     found = []
     for job in under_way:
-        of_run = _of_run(job, records[job.run_id], policies) if job.run_id else ()
+        of_run = _of_run(job, records[job.run_id], policies, stops) if job.run_id else ()
         obstacles = (*driver.obstacles(job), *_of_chain(job, jobs), *of_run)
         found.append(Prospect(driver.name, job, tuple(dict.fromkeys(obstacles))))
     return found
@@ -59,14 +69,15 @@ def prospects(driver: Driver, jobs: Sequence[ScheduledJob], runs: RunSource, pol
 class Outlook:
     """The prospects of all jobs when they were last looked at, as a metric; for any thread."""
 
-    def __init__(self, runs: RunSource, policies: Policies) -> None:
+    def __init__(self, runs: RunSource, policies: Policies, stops: Stops = lambda _run, _trust: None) -> None:
         self._runs = runs
         self._policies = policies
+        self._stops = stops
         self._prospects: dict[str, Sequence[Prospect]] = {}
 
     def look(self, driver: Driver, jobs: Sequence[ScheduledJob] | Unknown) -> None:
         """Judge the marked jobs of a scheduler; forget them where it gives no answer."""
-        found = () if isinstance(jobs, Unknown) else prospects(driver, jobs, self._runs, self._policies)
+        found = () if isinstance(jobs, Unknown) else prospects(driver, jobs, self._runs, self._policies, self._stops)
         self._prospects = {**self._prospects, driver.name: found}
 
     def families(self) -> Iterator[Metric]:
@@ -88,7 +99,7 @@ def _of_chain(job: ScheduledJob, jobs: Sequence[ScheduledJob]) -> Sequence[str]:
     return [] if verdict is None else [verdict.reason]
 
 
-def _of_run(job: ScheduledJob, run: Evidence, policies: Policies) -> Sequence[str]:
+def _of_run(job: ScheduledJob, run: Evidence, policies: Policies, stops: Stops) -> Sequence[str]:
     """Return what the policy of the run and its record stand in the way with."""
     choice = policies.of(job.run_id or "", run.policy if isinstance(run, ReportedRun) else None)
     found = [] if choice.policy.restarts else [f"policy {choice.policy.name} restarts nothing"]
@@ -104,4 +115,6 @@ def _of_run(job: ScheduledJob, run: Evidence, policies: Policies) -> Sequence[st
         found.append(f"its record is about another start: {run.attempt_key}")
     if run.checkpoint_step is None:
         found.append("the run has reported no checkpoint: a restart begins anew")
+    elif why := stops(run, choice.policy.checkpoint_trust):
+        found.append(why)
     return found

@@ -14,7 +14,14 @@ from trainwarden.yaml_file import YamlValue, read_yaml
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.modes import CanaryRuns, Mode
-from trainwarden_remediator.policies.policy_file import FAILURE_MODES, ComposedFile, Implementation, PolicyFile
+from trainwarden_remediator.policies.policy_file import (
+    FAILURE_MODES,
+    Checkpoints,
+    ComposedFile,
+    Implementation,
+    PolicyFile,
+    Unverified,
+)
 from trainwarden_remediator.policies.vocabulary import VOCABULARIES
 from trainwarden_remediator.validation import problems_of
 
@@ -29,6 +36,7 @@ class Policy:
     """A validated policy: its name, its rules by failure mode, and its file.
 
     `checkpoint_trust`: what a restarted run takes for a complete checkpoint; None where the policy leaves that to it.
+    `unverified`: whether its attempt is ended where its checkpoints could not be verified; None is to go on.
     `limits`: bounds of all modes together. `mode_of_action`: whether it is carried out, None where that is left to the
     run; `canary_runs`: on which runs it is in the mode canary.
     """
@@ -37,6 +45,7 @@ class Policy:
     rules: dict[str, Implementation]
     file: str | None = None
     checkpoint_trust: Trust | None = None
+    unverified: Unverified | None = None
     limits: Limits = field(default_factory=Limits)
     mode_of_action: Mode | None = None
     canary_runs: CanaryRuns | None = None
@@ -44,12 +53,19 @@ class Policy:
     def under(self, over: Policy) -> Policy:
         """Return this policy with what another one states put over it."""
         rules, trust = {**self.rules, **over.rules}, over.checkpoint_trust or self.checkpoint_trust
+        unverified = over.unverified or self.unverified
         limits = self.limits.model_copy(
             update={name: getattr(over.limits, name) for name in over.limits.model_fields_set}
         )
         mode, canary_runs = over.mode_of_action or self.mode_of_action, over.canary_runs or self.canary_runs
         return replace(
-            self, rules=rules, checkpoint_trust=trust, limits=limits, mode_of_action=mode, canary_runs=canary_runs
+            self,
+            rules=rules,
+            checkpoint_trust=trust,
+            unverified=unverified,
+            limits=limits,
+            mode_of_action=mode,
+            canary_runs=canary_runs,
         )
 
     @property
@@ -152,9 +168,10 @@ def _own_policy(path: Path, document: YamlValue, *, optional: bool) -> Policy:
         return Policy("", dict.fromkeys(FAILURE_MODES, checked))
     assert isinstance(checked, PolicyFile)  # noqa: S101  # for mypy
     rules: dict[str, Implementation] = {entry.mode: entry.implementation for entry in checked.policies}
-    trust = checked.checkpoints.trust if checked.checkpoints else None
+    checkpoints = checked.checkpoints or Checkpoints()
     limits = checked.limits or Limits()
-    return Policy("", rules, None, trust, limits, checked.mode_of_action, checked.canary)
+    trust, unverified = checkpoints.trust, checkpoints.unverified
+    return Policy("", rules, None, trust, unverified, limits, checked.mode_of_action, checked.canary)
 
 
 def _listed(document: YamlValue) -> YamlValue:

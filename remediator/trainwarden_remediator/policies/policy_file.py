@@ -101,12 +101,16 @@ class ModePolicy(BaseModel):
     implementation: Implementation
 
 
+Unverified = Literal["go_on", "stop"]
+
+
 class Checkpoints(BaseModel):
-    """`checkpoints`: from what a restarted run may resume."""
+    """`checkpoints`: from what a restarted run may resume, and what follows where that could not be verified before."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    trust: Trust = "layout"
+    trust: Trust | None = None
+    unverified: Unverified | None = None
 
 
 class PolicyFile(BaseModel):

@@ -492,7 +492,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def the_scheduler_saw_nothing_forbidden(self) -> None:
-        assert [cluster.violations for cluster in self.simulation.clusters if cluster.violations] == []
+        found = [cluster.violations for cluster in self.simulation.clusters if cluster.violations]
+        assert found == [], found
 
     @invariant()
     def log_of_starts_has_no_double(self) -> None:

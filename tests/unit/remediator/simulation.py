@@ -925,6 +925,7 @@ class Simulation:
             repeat_after=5,
             verify_timeout=600,
             checkpoint_trust=self.policies.checkpoint_trust,
+            stops_unverified=self.policies.stops_unverified,
             withheld=self.policies.withheld,
             captures=self.captures,
         )

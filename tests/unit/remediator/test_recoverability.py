@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.remediator.test_slurm_driver import ENTRY, Tools, entry, tools
+from trainwarden.record.folder import write_json
+from trainwarden.record.progress import Checkpoint
+from trainwarden_remediator.act.resume_point import ResumePoints
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.examine.recoverability import Outlook, prospects
@@ -97,6 +101,31 @@ def test_so_are_its_record_and_its_policy(tools: Tools, run: Evidence, policy: s
     _configured(tools)
     [obstacle] = _obstacles(tools, run, policy)
     assert said in obstacle
+
+
+def test_so_is_that_no_checkpoint_is_proven_complete(tools: Tools, tmp_path: Path) -> None:
+    """A restart would stop for a person then."""
+    _configured(tools)
+    record = tmp_path / "runs" / "run-1"
+    record.mkdir(parents=True)
+    checkpoint = record / "step_40.safetensors"
+    checkpoint.write_bytes((200).to_bytes(8, "little") + b"{")
+    saved = Checkpoint(path=str(checkpoint), step=40, time=1000.0).to_json()
+    write_json(record / "progress.json", {"step": 50, "checkpoint": saved, "checkpoints": [saved]})
+    write_json(record / "resume.json", {"attempt_key": HEALTHY.attempt_key})
+    points = ResumePoints(record.parent)
+    driver = tools.driver()
+    jobs = driver.jobs()
+    assert not isinstance(jobs, Unknown)
+    [found] = prospects(
+        driver,
+        jobs,
+        Runs(),
+        Policies(load_policy("default"), mode="act"),
+        lambda run, trust: points.stops(run.run_id, run.attempt_key, trust),
+    )
+    [obstacle] = found.obstacles
+    assert obstacle.startswith("no checkpoint is proven complete: step 40")
 
 
 def test_so_is_that_the_run_is_observed_only(tools: Tools) -> None:

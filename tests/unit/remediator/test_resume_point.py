@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.superseded import Superseded, write_superseded
 from trainwarden_remediator.act.capture import Captured
-from trainwarden_remediator.act.resume_point import ResumePoint, resume_point
+from trainwarden_remediator.act.resume_point import ResumePoint, ResumePoints, resume_point
 from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.policies.policy import load_policy
 
 KEY = "sim:17:0"
 WHOLE = (2).to_bytes(8, "little") + b"{}"
@@ -67,7 +70,55 @@ def test_a_run_that_resumes_by_itself_or_belongs_to_another_user_is_not_judged(
     assert resume_point(tmp_path, "sim:17:1", None, 30).verdict == "unknown"
     uid = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    assert resume_point(tmp_path, KEY, None, 30).verdict == "unknown"
+    assert resume_point(tmp_path, KEY, None, 30).verdict == "unverified"
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may act with the rights of another user")
+def test_root_verifies_the_checkpoints_of_a_user_with_the_rights_of_that_user(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # all that pytest makes is closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        [checkpoint] = _record(folder, {40: WHOLE})
+        os.chown(folder, 65534, 65534)
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        found = resume_point(folder, KEY, None, 60)
+        assert (found.verdict, found.step) == ("complete", 40), found
+        Path(checkpoint.path).chmod(0o600)  # root could read it
+        found = resume_point(folder, KEY, None, 60)
+        assert found.verdict != "complete", found
+
+
+@pytest.mark.parametrize(("unverified", "is_ended"), [("stop", False), ("go_on", True)])
+def test_whether_an_attempt_ends_whose_checkpoints_could_not_be_verified_is_for_the_policy(
+    tmp_path: Path, unverified: str, is_ended: bool
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "policies: [{mode: stall, implementation: {class_name: AlwaysRestartPolicy, max_retries: 1}}]\n"
+        f"checkpoints: {{unverified: {unverified}}}"
+    )
+    simulation = Simulation(tmp_path / "state", policy=load_policy(str(file)))
+    simulation.captures.found = Captured("x", checkpoint=ResumePoint("unverified", "they are in S3"))
+    [incident] = simulation.settle()
+    assert bool(simulation.driver.calls) == is_ended
+    if not is_ended:
+        assert (incident.state, incident.paging) == (State.ESCALATED, True)
+        assert incident.reason.startswith("they are in S3. Nothing is ended: vouch for the layout")
+    simulation.close()
+
+
+def test_what_was_found_before_a_failure_holds_until_a_checkpoint_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "run-1"
+    folder.mkdir()
+    [checkpoint] = _record(folder, {40: WHOLE[:-1]})
+    points = ResumePoints(tmp_path, in_background=True)
+    why = wait_until(lambda: points.stops("run-1", KEY, None), "the verdict")
+    assert "no checkpoint is proven complete: step 40" in why
+    Path(checkpoint.path).write_bytes(WHOLE)
+    wait_until(lambda: points.stops("run-1", KEY, None) is None, "another verdict")
+    assert points.stops("none", KEY, None) is None
 
 
 @pytest.fixture
