@@ -146,6 +146,10 @@ def _is_of(incident: Incident, generation: int) -> bool:
     return incident.attempt_key is not None and incident.generation == generation
 
 
+def _subject(driver: Driver, job: ScheduledJob) -> str:
+    return f"{driver.name}:{job.job_id}:{job.generation}"
+
+
 def _told(incident: Incident) -> bool:
     return incident.alert == ALERT or incident.state is State.ESCALATED
 
@@ -190,6 +194,7 @@ class Sweeper:
             self._exclusions.end(driver, jobs)
             self._held = {**self._held, driver.name: self._count(driver, jobs)}
             suspects = [job for job in jobs if self._judge(driver, job).step is not Step.LEAVE]
+            self._forget_all_but(driver, suspects)
             # A person may have done something about it since it was read.
             fresh = driver.snapshot([job.job_id for job in suspects]) if suspects else driver
             for suspect in suspects:
@@ -233,7 +238,7 @@ class Sweeper:
 
     def _act(self, driver: Driver, job: ScheduledJob) -> None:
         finding = self._judge(driver, job)
-        subject = f"{driver.name}:{job.job_id}:{job.generation}"
+        subject = _subject(driver, job)
         if finding.step in (Step.AWAIT, Step.ASK):
             # Another remediator, with a database of its own, may be about to release it.
             if self._timers.wait(subject, _HELD) < self._doubt_window or self._is_told(driver, job, finding):
@@ -244,6 +249,13 @@ class Sweeper:
             self._discard(driver, job, finding)
         elif finding.step is not Step.LEAVE:
             self._record(driver, job, finding)
+
+    def _forget_all_but(self, driver: Driver, suspects: Sequence[ScheduledJob]) -> None:
+        """End the timers of jobs that somebody has released, or whose incident came to be in a process that died."""
+        held = {_subject(driver, job) for job in suspects}
+        for subject in self._timers.subjects(_HELD):
+            if subject.startswith(f"{driver.name}:") and subject not in held:
+                self._timers.forget(subject, _HELD)
 
     def _is_told(self, driver: Driver, job: ScheduledJob, finding: Finding) -> bool:
         """Return whether a person was paged about a submitted job."""

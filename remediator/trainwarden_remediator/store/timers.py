@@ -60,6 +60,10 @@ class Timers:
         timer = self._timers.get((subject, kind))
         return None if timer is None else timer.detail
 
+    def subjects(self, kind: str) -> list[str]:
+        """Return the subjects that have a timer of a kind."""
+        return [subject for subject, each in self._timers if each == kind]
+
     def forget(self, subject: str, *kinds: str) -> None:
         """End these timers of a subject; all of them where no kind is given."""
         ended = [key for key in self._timers if key[0] == subject and (not kinds or key[1] in kinds)]

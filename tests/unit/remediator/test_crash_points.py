@@ -2,27 +2,30 @@
 
 Each path is a row of `PATHS`. It is run once without a death, which lists its points; then once for each point, dying
 there. A death is an exception that nothing in the product catches: what was not committed is lost, as with SIGKILL. The
-restart by the simulated schedulers is in test_faults.py, the same with real processes and real SLURM in tests/slurm.
+restart by the simulated schedulers is in test_faults.py; that by real SLURM, with the same deaths at some of the
+points, in tests/slurm (test_restart.py, test_killed_controller.py).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pytest
 
 from tests.unit.remediator import test_canary_job
 from tests.unit.remediator.fake_ray import END, FakeRay
-from tests.unit.remediator.simulation import JOB, RUN, Cluster, Crash, FakeClock, Simulation
+from tests.unit.remediator.fake_slurm import FakeSlurm
+from tests.unit.remediator.simulation import DOUBT_SECONDS, JOB, RUN, Cluster, Crash, FakeClock, Simulation
 from tests.unit.remediator.test_limits import Nodes
 from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse, PathAnswer
 from trainwarden.clients.ray_jobs import RayJobs
-from trainwarden.clients.slurm.client import ControlResult
+from trainwarden.clients.slurm.client import ControlResult, SlurmClient
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.act.drains import Drains
@@ -33,6 +36,8 @@ from trainwarden_remediator.drivers.driver import CallOutcome, JobState, Shape
 from trainwarden_remediator.drivers.local import LocalDriver
 from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.ray_templates import RayTemplates
+from trainwarden_remediator.drivers.slurm import SlurmDriver
+from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.nodes import SuspectNodes
 from trainwarden_remediator.policies.limits import Limits
@@ -206,6 +211,102 @@ class RayRestart(Restarting):
                 break
 
 
+class SlurmRequeue(Restarting):
+    """The driver `slurm`: requeuehold, await the end, release. The first two answers are lost."""
+
+    requeue = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, shape=None if self.requeue else Shape.RESUBMIT)
+        self.slurm = FakeSlurm(self.cluster, requeue=self.requeue)
+        client = cast("SlurmClient", self.slurm)
+        resubmission = None if self.requeue else Resubmission(client, folder / "submissions")
+        driver: Any = SlurmDriver(client, {os.getuid()}, resubmission)
+        driver.name = "sim"
+        self.driver = driver
+        self.restart()
+
+    def act(self) -> None:
+        for _ in range(400):
+            self.tick()
+            if self.store.of_run(RUN) and not self.store.open_incidents():
+                break
+        self.clock.elapsed += 2 * DOUBT_SECONDS
+        self.tick(3)
+
+    def check(self) -> None:
+        super().check()
+        held = [each for each in self.cluster.submissions.values() if each.state is JobState.HELD]
+        assert held == [], "of several that were submitted the others are discarded"
+        [incident] = self.store.of_run(RUN)
+        assert f"trainwarden-hold:{incident.id}:0" in self.slurm.comments[JOB]
+
+
+class SlurmResubmit(SlurmRequeue):
+    """The same of a job that must not be requeued: scancel, await the end, sbatch --hold, release."""
+
+    requeue = False
+
+
+class SweptAfterLoss(Restarting):
+    """The database is lost while a job is held for an incident of it: the sweep releases the job, once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.crash_at_name = "prepare: after call"
+        while not self.crashes:
+            self.clock.elapsed += 1
+            self.cluster.tick()
+            try:
+                self.worker.tick()
+            except Crash:
+                self.lose_database()
+        self.crashes = 0
+        self.restart()
+
+    def act(self) -> None:
+        self.tick(200, every=5)
+        super().act()
+        self.tick(70, every=5)
+
+
+class SweptTwin(Restarting):
+    """A job is submitted twice, as the first call takes effect late: the sweep discards what is one too many."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, shape=Shape.RESUBMIT)
+        self.driver.faults = ["none", "late"]
+        self.driver.late_seconds = DOUBT_SECONDS + 30
+
+    def act(self) -> None:
+        super().act()
+        self.clock.elapsed += 2 * DOUBT_SECONDS
+        self.tick(3)
+
+    def check(self) -> None:
+        super().check()
+        assert [each.state for each in self.cluster.submissions.values()] == [JobState.CANCELLED]
+
+
+class UndoneLate(Restarting):
+    """A call takes effect late, on the start that SLURM has given itself after a node died: that is released again."""
+
+    def act(self) -> None:
+        self.driver.faults = ["late"]
+        while not self.cluster.late:
+            self.tick()
+        self.cluster.requeue_by_slurm()
+        super().act()
+
+    def check(self) -> None:
+        assert self.our_starts == [1]
+        assert self.cluster.generation == 2
+        assert self.cluster.state is JobState.RUNNING
+        assert self.store.of_run(RUN)[0].state is State.DONE
+        assert self.store.open_incidents() == []
+        assert self.cluster.violations == []
+
+
 class Dying:
     """A path without a simulated run. `step` is repeated, by a new process after a death."""
 
@@ -364,6 +465,11 @@ PATHS: dict[str, Callable[[Path], Acting]] = {
     "drain": Draining,
     "local driver": LocalRestart,
     "ray driver": RayRestart,
+    "slurm driver": SlurmRequeue,
+    "slurm driver, resubmission": SlurmResubmit,
+    "sweep after a lost database": SweptAfterLoss,
+    "sweep of a job that was submitted twice": SweptTwin,
+    "undo of a late call": UndoneLate,
 }
 
 

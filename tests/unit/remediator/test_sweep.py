@@ -47,6 +47,15 @@ def test_a_job_that_was_held_for_an_incident_whose_database_is_lost_is_released(
     assert simulation.cluster.violations == []
 
 
+def test_what_somebody_else_has_released_is_waited_for_no_more(simulation: Simulation) -> None:
+    _dies_between_hold_and_release(simulation)
+    simulation.tick(20, every=5)
+    assert simulation.store.timers() != []
+    simulation.cluster.release()
+    simulation.tick(70, every=5)
+    assert simulation.store.timers() == []
+
+
 def held_jobs(simulation: Simulation) -> dict[str, float]:
     [family] = simulation.sweeper.families()
     assert {sample.labels["scheduler"] for sample in family.samples} <= {"sim"}
