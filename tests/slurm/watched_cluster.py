@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,19 @@ class WatchedCluster:
             return {sample.labels["alertname"] for sample in PrometheusClient(self._stack.prometheus_url).query(query)}
         except PrometheusError as error:
             raise AssertionError(str(error)) from None
+
+    def wait_for_state(self, run_id: str, state: str) -> None:
+        """Wait until the rules have been evaluated several times since a run is in this state."""
+        prometheus = PrometheusClient(self._stack.prometheus_url)
+        query = f'count_over_time((training_run_state{{run_id="{run_id}",state="{state}"}} == 1)[2m:5s]) >= 5'
+        query += f' and on () training_run_state{{run_id="{run_id}",state="{state}"}} == 1'
+
+        def probe() -> bool:
+            with suppress(PrometheusError):
+                return bool(prometheus.query(query))
+            return False
+
+        wait_until(probe, f"{run_id} is {state} in Prometheus", timeout=120)
 
     def incidents(self, run_id: str) -> list[dict[str, Any]]:
         """What the remediator has decided about a run, oldest first."""

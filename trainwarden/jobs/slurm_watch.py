@@ -94,7 +94,8 @@ class SlurmWatch:
 
     Attributes:
         outcomes: the run and the status of each job of `only` that is over; the status is `unknown` where nothing shows
-            it, and `refused` where the job cannot be watched.
+            it, and `refused` where the job cannot be watched. A job that has failed and is marked, so that it may be
+            started again, is over when SLURM lists it no more.
         left_out: how many jobs are not watched because there are too many.
     """
 
@@ -123,6 +124,7 @@ class SlurmWatch:
         self._kept_logs = KeptLogs(configuration.runs_dir, configuration.max_log_bytes)
         self._threads = ThreadPoolExecutor(_THREADS, "log")
         self._last_threads = ThreadPoolExecutor(_THREADS, "last log")
+        self._failed: dict[str, tuple[str, str]] = {}
         self.outcomes: dict[str, tuple[str, str]] = {}
         self.left_out = 0
 
@@ -275,6 +277,7 @@ class SlurmWatch:
         log.info("job %s is run %s, attempt %s; its log: %s", job.job_id, watched.run_id, watched.key, " and ".join(
             map(plain, watched.logs)) or "none")  # fmt: skip
         self._watched[job.job_id] = _Watched(job, record)
+        self._failed.pop(job.job_id, None)
         return watched.run_id
 
     def _read(self, watched: _Watched, runs: bool) -> None:
@@ -302,7 +305,7 @@ class SlurmWatch:
         for job_id in self._only if self._lists >= _LISTS else ():
             if job_id not in listed and job_id not in self.runs:
                 # It has waited for its next start, and SLURM has forgotten it.
-                self.outcomes.setdefault(job_id, ("-", UNKNOWN))
+                self.outcomes.setdefault(job_id, self._failed.get(job_id, ("-", UNKNOWN)))
 
     def _end_left(self, listed: Mapping[str, SlurmJob]) -> None:
         """End the jobs that a process before this one has watched, and that SLURM has forgotten since."""
@@ -374,7 +377,9 @@ class SlurmWatch:
                 each.record.end(outcome)
                 log.info("run %s, attempt %s: %s%s", job.run_id, job.key, outcome.status,
                          f", {plain(outcome.reason)}" if outcome.reason else "")  # fmt: skip
-            if each.is_last:
+            if outcome is not None and outcome.status == "failed" and self._configuration.mark:
+                self._failed[job_id] = job.run_id, outcome.status
+            elif each.is_last:
                 self._decide(job_id, job.run_id, outcome.status if outcome else UNKNOWN)
 
     def _refuse(self, job: SlurmJob, problem: str) -> None:

@@ -321,6 +321,28 @@ def test_a_job_is_adopted_across_its_requeues_until_it_ends(queue: Queue) -> Non
     assert queue.watch.outcomes == {"1": ("train-1", "succeeded")}
 
 
+def test_a_marked_job_is_adopted_beyond_a_failure_as_long_as_slurm_may_start_it_again(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, mark=True)
+    queue.slurm.script("scontrol", "exit 0")
+    queue.adopt(1)
+    queue.put(1)
+    queue.look()
+    queue.end(1, "FAILED", 1)
+    for _ in range(3):
+        queue.look()
+    assert queue.metadata("train-1").status == "failed"
+    assert not queue.watch.outcomes
+    queue.put(1, job_state="RUNNING", restart_cnt=1, end_time=0)
+    queue.look()
+    assert queue.metadata("train-1").attempt_key == "slurm:1:1"
+    queue.end(1, "FAILED", 1)
+    queue.look()
+    del queue.jobs[1]
+    queue.look()
+    assert queue.watch.outcomes == {"1": ("train-1", "failed")}
+    queue.watch.close()
+
+
 def test_an_adopted_job_that_slurm_forgets_has_an_unknown_end(queue: Queue) -> None:
     queue.adopt(1)
     queue.put(1)

@@ -1,0 +1,101 @@
+"""Batch scripts without the library on a watched cluster, and the service that writes their records."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.slurm.watched_cluster import WatchedCluster
+from tests.waiting import wait_until
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
+
+# All that these scripts have to do with Trainwarden is that they have a name.
+STEPS = """\
+#!/bin/bash
+#SBATCH --requeue
+step=$(( ${SLURM_RESTART_COUNT:-0} * 20 ))
+for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.1; done
+"""
+ON = """\
+while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.2; done
+"""
+
+
+@dataclass
+class PlainJobs:
+    """The jobs of a test, by name, and what is recorded about them: the run of each has its name."""
+
+    watched: WatchedCluster
+    folder: Path
+    ids: dict[str, int] = field(default_factory=dict)
+
+    def submit(self, name: str, text: str, *options: str) -> None:
+        """Submit a script."""
+        script = self.folder / f"{name}.sbatch"
+        script.write_text(text, encoding="utf-8")
+        named = [f"--job-name={name}", f"--output={self.folder}/%x-%j.out", *options]
+        self.ids[name] = self.watched.cluster.submit(script, options=named)
+
+    def metadata(self, name: str) -> Metadata | None:
+        """The metadata of a job's run."""
+        found = read_metadata(self.watched.runs / name)
+        return found if isinstance(found, Metadata) else None
+
+    def attempts(self, name: str) -> list[str]:
+        """The keys of a run's attempts."""
+        found = self.metadata(name)
+        return [str(each.key) for each in found.attempts] if found else []
+
+    def keys(self, name: str, count: int) -> list[str]:
+        """The keys of the first starts of a job."""
+        return [f"slurm:{self.ids[name]}:{number}" for number in range(count)]
+
+    def step(self, name: str) -> int:
+        """The last step of a run; -1 before the first."""
+        found = read_progress(self.watched.runs / name)
+        return found.step if isinstance(found, Progress) and found.step is not None else -1
+
+    def log(self) -> str:
+        """What the service has logged so far."""
+        return (self.folder / "watch.log").read_text(encoding="utf-8")
+
+    def wait_for_step(self, name: str, step: int) -> None:
+        """Wait until a run has come so far."""
+        wait_until(lambda: self.step(name) >= step, lambda: f"step {step} of {name}\n{self.log()}", timeout=150)
+
+    def wait_for_end(self, name: str, ending: str, start: int = 0, seconds: float = 150) -> None:
+        """Wait until the service has written that a start of a job has ended so."""
+        line = f"run {name}, attempt slurm:{self.ids[name]}:{start}: {ending}"
+        wait_until(lambda: line in self.log(), lambda: f"{line}\n{self.log()}", timeout=seconds)
+
+
+@contextmanager
+def watched_jobs(watched: WatchedCluster, folder: Path, rules: str) -> Iterator[PlainJobs]:
+    """`trainwarden slurm watch` with these rules while the block runs, and the services of `watched` around it."""
+    configuration = folder / "jobs.yml"
+    configuration.write_text(f"runs_dir: {watched.runs}\nmark: true\nmarked: false\njobs:\n{rules}", encoding="utf-8")
+    configuration.chmod(0o600)
+    command = [sys.executable, "-m", "trainwarden", "slurm", "watch", f"--config={configuration}", "--interval=1s"]
+    process = None
+    jobs = PlainJobs(watched, folder)
+    try:
+        watched.start()
+        with (folder / "watch.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, f"--slurm-bin-dir={watched.cluster.bin}"], env=watched.cluster.environment, stderr=log
+            )
+        yield jobs
+        # What it could not do is in its log.
+        assert "Traceback" not in jobs.log()
+    finally:
+        if process is not None:
+            process.terminate()
+            process.wait(60)
+        if jobs.ids:
+            watched.cluster.run("scancel", *map(str, jobs.ids.values()))
+        watched.stop()
