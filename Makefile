@@ -63,7 +63,7 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(TEST_ARGS) \
-	  tests/rules tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)' --ignore=tests/rules/test_files.py
+	  tests/rules tests/incidents tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)'
 
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations

@@ -51,10 +51,11 @@ REMEDIATION = board(
                     width=3,
                 ),
                 stats(
-                    "Recovered",
+                    "Recovered in a day",
                     "Of the restarts that have ended: the run passed its old high-water mark.",
                     Query(
-                        f'sum({P}_restarts_total{{outcome="recovered",{C}}}) / sum({P}_restarts_total{{{C}}})',
+                        f'sum(cluster:trainwarden_restarts:increase1d{{outcome="recovered",{C}}})'
+                        f" / (sum(cluster:trainwarden_restarts:increase1d{{{C}}}) > 0)",
                         "recovered",
                     ),
                     unit=Unit.RATIO,
@@ -63,22 +64,22 @@ REMEDIATION = board(
                 ),
                 stats(
                     "Detection to recovery",
-                    "Median over all restarts on record, from the alert to the step past the old high-water mark.",
-                    Query(f"histogram_quantile(0.5, sum by (le) ({P}_recovery_seconds_bucket{{{C}}}))", "median"),
+                    "Median of a day, from the alert to the step past the old high-water mark; of the slowest cluster.",
+                    Query(f"max(cluster:trainwarden_recovery_seconds:p50_1d{{{C}}})", "median"),
                     unit=Unit.SECONDS,
                     width=3,
                 ),
                 stats(
-                    "GPU hours saved",
+                    "GPU hours saved in a day",
                     "That runs would have gone on hanging until a person came after half an hour.",
-                    Query(f"sum({P}_gpu_hours_saved_total{{{C}}})", "saved"),
+                    Query(f"sum(cluster:trainwarden_gpu_hours_saved:increase1d{{{C}}})", "saved"),
                     unit=Unit.GPU_HOURS,
                     width=3,
                 ),
                 stats(
-                    "GPU hours lost",
+                    "GPU hours lost in a day",
                     "Work that restarts have ended and that was done again.",
-                    Query(f"sum({P}_gpu_hours_lost_total{{{C}}})", "lost"),
+                    Query(f"sum(cluster:trainwarden_gpu_hours_lost:increase1d{{{C}}})", "lost"),
                     unit=Unit.GPU_HOURS,
                     width=3,
                 ),
@@ -98,8 +99,8 @@ REMEDIATION = board(
                 ),
                 graph(
                     "Outcomes of restarts",
-                    "Since the remediator started. Adopted is a job that a user or the scheduler took over.",
-                    Query(f"sum by (outcome) ({P}_restarts_total{{{C}}})", "{{outcome}}"),
+                    "In the day before. Adopted is a job that a user or the scheduler took over.",
+                    Query(f"sum by (outcome) (cluster:trainwarden_restarts:increase1d{{{C}}})", "{{outcome}}"),
                 ),
                 rows(
                     "Open incidents",
@@ -188,11 +189,9 @@ REMEDIATION = board(
             [
                 graph(
                     "From detection to recovery",
-                    "Over all restarts on record.",
-                    Query(f"histogram_quantile(0.5, sum by (le) ({P}_recovery_seconds_bucket{{{C}}}))", "median"),
-                    Query(
-                        f"histogram_quantile(0.9, sum by (le) ({P}_recovery_seconds_bucket{{{C}}}))", "90th percentile"
-                    ),
+                    "Over the restarts of the day before, of each cluster.",
+                    Query(f"cluster:trainwarden_recovery_seconds:p50_1d{{{C}}}", "median {{cluster}}"),
+                    Query(f"cluster:trainwarden_recovery_seconds:p90_1d{{{C}}}", "90th percentile {{cluster}}"),
                     unit=Unit.SECONDS,
                     width=8,
                 ),

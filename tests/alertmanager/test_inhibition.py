@@ -43,6 +43,37 @@ class Edge:
     acted_on: bool = False
 
 
+# Labels whose values only the symptom states, by cause and symptom, and why nothing is lost with
+# them. "": any symptom.
+LOST = {
+    ("TrainRunFailed", "TrainRunStalled"): (
+        {"basis", "budget"},
+        "how a standstill was judged is over with the attempt",
+    ),
+    ("TrainRunTimedOut", "TrainRunStalled"): (
+        {"basis", "budget"},
+        "no step is expected where there is no sign of life",
+    ),
+    ("TrainRunTimedOut", ""): ({"ranks", "world_size", "source"}, "all ranks and all heartbeats are silent"),
+    ("TrainExporterDown", ""): (
+        {"collector", "call", "device", "reason", "run_id", "file", "bucket", "prefix"},
+        "of an exporter that is down no collector gives anything, and none is known to be well",
+    ),
+    ("TrainGpuDriverFailed", "TrainGpuLost"): ({"gpu", "uuid"}, "without its driver no GPU of the node answers"),
+    ("TrainSlurmNodeFailed", "TrainSlurmNodeDraining"): ({"user"}, "SLURM itself drains a node that failed"),
+    ("TrainSlurmNodeFailed", "TrainExporterDown"): ({"instance"}, "the exporter is that of the node, which is named"),
+}
+# What every alert of a run carries as a label, whether its texts name it or not.
+CARRIED = {"cluster", "run_id", "job_id", "attempt", "scheduler", "node"}
+
+
+def shown(name: str) -> set[str]:
+    """The labels whose values the texts of an alert state: its own, and those of what it asks for."""
+    rules = [rule["annotations"] for rule in ALERTS if rule["alert"] == name]
+    texts = [text for each in rules for key, text in each.items() if key != "dashboard"]
+    return {label for text in texts for label in re.findall(r"(?:\$labels\.|\.Labels\.|\blabel \")(\w+)", text)}
+
+
 def declared() -> list[Edge]:
     """The table on the page."""
     table = PAGE.partition("<!-- inhibition")[2].partition("<!-- end: inhibition")[0]
@@ -106,6 +137,25 @@ def test_the_page_and_the_configuration_hold_the_same_edges() -> None:
     always = {(each.cause, each.symptom) for each in configured if not each.acted_on}
     expected = {each for each in configured if not (each.acted_on and (each.cause, each.symptom) in always)}
     assert expected == set(declared())
+
+
+def test_what_a_symptom_states_its_cause_states_too() -> None:
+    """A message that is hidden takes no fact with it, but those of `LOST`."""
+    lost = {}
+    for edge in declared():
+        missing = shown(edge.symptom) - shown(edge.cause) - set(edge.equal) - CARRIED
+        for key in ((edge.cause, edge.symptom), (edge.cause, "")):
+            missing -= LOST.get(key, (set(), ""))[0]
+        if missing:
+            lost[edge.cause, edge.symptom] = missing
+    assert not lost
+
+
+@pytest.mark.parametrize("key", LOST)
+def test_no_fact_is_given_up_in_vain(key: tuple[str, str]) -> None:
+    hidden = [edge.symptom for edge in declared() if edge.cause == key[0] and key[1] in ("", edge.symptom)]
+    stated = set().union(*(shown(each) for each in hidden))
+    assert LOST[key][0] <= stated - shown(key[0])
 
 
 def test_every_alert_of_a_rule_exists() -> None:

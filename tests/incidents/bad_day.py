@@ -123,9 +123,10 @@ def _remediator(t: int) -> Page:
     page |= series(f"{_P}_escalation_info", 1, reason="two restarts did not help", **of_run)
     page |= series(f"{_P}_refusal_info", 1, reason="the policy restarts no oom", **of_run)
     page |= series(f"{_P}_decisions_total", t // 30, action="restart", failure_mode="stall", **ours)
+    ended = t // 60
     for outcome in ("recovered", "failed"):
-        page |= series(f"{_P}_restarts_total", 2, outcome=outcome, **ours)
-    for edge, count in (("60", 1), ("300", 2), ("+Inf", 2)):
+        page |= series(f"{_P}_restarts_total", ended, outcome=outcome, **ours)
+    for edge, count in (("60", ended), ("300", 2 * ended), ("+Inf", 2 * ended)):
         page |= series(f"{_P}_recovery_seconds_bucket", count, le=edge, **ours)
     page |= series(f"{_P}_budget_left", 1, run_id="r1", failure_mode="stall", **ours)
     page |= series(f"{_P}_recoverable", 0, run_id="r1", job_id="41", scheduler="slurm", reason="no requeue", **ours)
@@ -133,7 +134,7 @@ def _remediator(t: int) -> Page:
     for outcome in ("restarted", "left"):
         page |= series(f"{_P}_scores", 3, policy="observed", would="restart", outcome=outcome, **ours)
     for name in ("saved", "lost"):
-        page |= series(f"{_P}_gpu_hours_{name}_total", 8, **ours)
+        page |= series(f"{_P}_gpu_hours_{name}_total", 8 * ended, **ours)
     page |= series(f"{_P}_messages_total", 4, channel="slack", outcome="sent", **ours)
     return page | series(f"{_P}_messages_pending", 1, channel="slack", **ours)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.incidents.fleet import (
+    RUN,
     down,
     efa,
     exporter,
@@ -188,7 +189,7 @@ INCIDENTS = [
             lost_node(fleet(t, training=training(t, stopped=T), n1_gpus=gpus(t, "n1", tensor=0.0, watts=260)), "n2"),
         ),
         {"TrainRunStalled": 45, "TrainExporterDown": 180, "TrainRankSilent": 120},
-        also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded", "TrainRunStepsUnreported"}),
+        also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
         restarts=True,
         quick=True,
     ),
@@ -367,6 +368,14 @@ INCIDENTS = [
         also=frozenset({"TrainRunGoodputLow", "TrainRemediationIneffective", "TrainCheckpointOverdue"}),
     ),
     Incident(
+        "a log storm: the log grows 20 MB a second faster than it is read, and the run trains on",
+        lambda t: fleet(
+            t, backlog=series("trainwarden_log_lag_bytes", 20e6 * max(0, t - T), run_id=RUN, **target("n1"))
+        ),
+        within={"TrainLogsBehind": 330},
+        seconds=540,
+    ),
+    Incident(
         "the log falls silent, the steps go on",
         lambda t: fleet(t, training=training(t, log_written=T)),
         {"TrainLogSilent": 720},
@@ -384,10 +393,21 @@ INCIDENTS = [
         lambda t: fleet(
             t,
             training=training(t, stopped=T, rank_states={3: "gone" if t > T else "alive"}, rank_beats={3: T}),
+            n1_gpus=gpus(t, "n1", tensor=0.0 if t > T else 0.45, watts=260 if t > T else 640),
+            n2_gpus=gpus(t, "n2", tensor=0.0 if t > T else 0.45, watts=260 if t > T else 640),
+            n1_efa=efa(t, "n1", stopped=T),
+            n2_efa=efa(t, "n2", stopped=T),
         ),
         {"TrainRunStalled": 45, "TrainRankProcessGone": 90, "TrainRankSilent": 90},
-        also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded", "TrainRunStepsUnreported"}),
+        also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
         restarts=True,
+    ),
+    Incident(
+        "no step is reported and all GPUs compute: an evaluation without its phase",
+        lambda t: fleet(t, training=training(t, stopped=T)),
+        {"TrainRunStalled": 60, "TrainRunStepsUnreported": 120},
+        also=frozenset({"TrainRunDegraded"}),
+        quick=True,
     ),
     Incident(
         "a GPU is lost",

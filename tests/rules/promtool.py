@@ -184,12 +184,15 @@ _HEAD = """\
 # promtool test rules rules/tests/*.yml
 rule_files:
   - ../alerts/goodput.yml
+  - ../alerts/hangs.yml
   - ../alerts/pace.yml
   - ../alerts/remediator.yml
   - ../alerts/run_parts.yml
   - ../alerts/runs.yml
+  - ../recording/fabric.yml
   - ../recording/goodput.yml
   - ../recording/identity.yml
+  - ../recording/nodes.yml
   - ../recording/pace.yml
   - ../recording/runs.yml
 evaluation_interval: 5s

@@ -10,7 +10,7 @@ from tests.rules.promtool import LIVE, Page, Scenario, document, in_cluster, run
 from tests.rules.scenarios_contradicted import CONTRADICTED
 from tests.rules.scenarios_critical import FAILED, OOM, STALLED, TIMED_OUT
 from tests.rules.scenarios_doubt import DOUBT
-from tests.rules.scenarios_other import DEGRADED, EXHAUSTION, NEVER_STARTED, SUCCEEDED
+from tests.rules.scenarios_other import DEGRADED, ERROR_TYPE, EXHAUSTION, NEVER_STARTED, SUCCEEDED
 from tests.rules.scenarios_s3 import S3
 
 
@@ -137,6 +137,7 @@ SCENARIOS = {
     "TrainRunStalled": STALLED,
     "TrainRunTimedOut": TIMED_OUT,
     "TrainRunFailed": FAILED,
+    "error type": ERROR_TYPE,
     "TrainRunNeverStarted": NEVER_STARTED,
     "TrainRunDegraded": DEGRADED,
     "TrainRunSucceeded": SUCCEEDED,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import degraded, never_started, rank_silent, succeeded
+from tests.rules.expected import degraded, failed, never_started, rank_silent, succeeded
 from tests.rules.promtool import LIVE, Alert, Scenario, observed, present, ranks_of, run
+from trainwarden.taxonomy import ERROR_TYPES, FAILURES, Failure
 
 HOUR = 3600
 # A loop that may be silent for longer than a heartbeat.
@@ -144,6 +145,24 @@ SUCCEEDED = [
         lambda t: run(t, state="succeeded", end=-2 * HOUR, metadata=-2 * HOUR, progress=-2 * HOUR),
         {0: [], 60: []},
     ),
+]
+
+
+def _fails(failure: Failure) -> Scenario:
+    """A run that fails so: its alert carries the type and the subsystem of its verdict."""
+    verdict = {"error_type": failure.error_type, "subsystem": failure.subsystem}
+    shown = {"attempt": "0", "failure": failure.slug, "severity": failure.severity, **verdict}
+    return Scenario(
+        failure.error_type,
+        lambda t: run(t, state="failed", end=20, failure=shown) if t >= 20 else run(t),
+        {15: [], 25: [failed(**verdict)]},
+    )
+
+
+# One failure of each type.
+ERROR_TYPE = [
+    _fails(next(each for _, each in sorted(FAILURES.items()) if each.error_type == error_type))
+    for error_type in sorted(ERROR_TYPES)
 ]
 
 ESCALATION = (

@@ -5,17 +5,49 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.rules.rule_files import NAMES, of_alerts
+from tests.rules.rule_files import ALERTS, NAMES, of_alerts
 from trainwarden.rules.files import SEVERITIES
 from trainwarden.taxonomy import ERROR_TYPES, FAILURES, SUBSYSTEMS
 
 REQUIRED = {"summary", "description", "action", "reason", "runbook_url", "dashboard"}
 # What the message to people has a line for, besides.
 OPTIONAL = {"phase", "duration", "last_log", "instance", "s3", "s3_console"}
-OPTIONAL |= {"ranks", "lost_work", "cost", "remediation"}
+OPTIONAL |= {"ranks", "lost_work", "remediation"}
 LABELS = {"severity", "failure_mode", "error_type", "subsystem", "remediate"}
 FAILURE_MODES = {"crash", "stall", "timeout", "success", "degraded", "blind"}
 OWN_SUBSYSTEMS = {"remediator", "exporter", "monitoring"}
+# Alerts without an error type, and why none of those of a failure fits.
+WITHOUT_ERROR_TYPE = {
+    **dict.fromkeys(
+        (
+            "TrainRunStepsUnreported", "TrainExporterDown", "TrainCollectorFailing", "TrainCollectorStuck",
+            "TrainMonitoringBlind", "TrainRunsLeftOut", "TrainLogsBehind", "TrainWatchdog", "TrainDeadMansSwitch",
+            "TrainNodeClockSkewed", "TrainNodeClockJumped", "TrainNodeKernelLogUnreadable", "TrainRemediatorBlind",
+            "TrainCanaryNotHealed", "TrainRemediatorDown", "TrainRunUnobserved", "TrainRayUnreachable",
+        ),
+        "what watches a run does not work; what the run does is unknown",
+    ),
+    **dict.fromkeys(
+        ("TrainRunSlow", "TrainRunStraggler", "TrainRunGpusIdle", "TrainJobGpusIdle", "TrainRunGoodputLow"),
+        "the run works, and has no error",
+    ),
+    **dict.fromkeys(
+        (
+            "TrainRunDegraded", "TrainRunNeverStarted", "TrainRunTwoLiveAttempts", "TrainRankProcessStuck",
+            "TrainNodeHungTask",
+        ),
+        "a state, of which several failures may be the cause",
+    ),
+    **dict.fromkeys(
+        (
+            "TrainRunLivelocked", "TrainRemediationIneffective", "TrainRunRestartExhausted", "TrainRemediationStuck",
+            "TrainRunNotRecoverable",
+        ),
+        "about restarts; each failed attempt has an alert with the type of its error",
+    ),
+    "TrainRayJobFailed": "Ray has types of its own, in ray_error_type",
+    "TrainRunSucceeded": "a success",
+}  # fmt: skip
 # Each evaluation expands the annotations of all that fires: a storm of these costs one query or more for each alert.
 WITH_QUERIES = {
     "TrainRunFailed",
@@ -74,6 +106,13 @@ def test_its_error_type_and_subsystem_are_those_of_one_failure(rule: dict[str, A
 
 
 @of_alerts
+def test_it_has_an_error_type_or_a_reason_to_have_none(rule: dict[str, Any]) -> None:
+    """A label of its own, or one that the expression takes from the failure that was found."""
+    has = "error_type" in rule["labels"] or re.search(r"\berror_type\b", rule["expr"])
+    assert has or rule["alert"] in WITHOUT_ERROR_TYPE
+
+
+@of_alerts
 def test_no_label_holds_a_template_or_an_address(rule: dict[str, Any]) -> None:
     text = " ".join(rule["labels"].values())
     assert "{{" not in text
@@ -96,6 +135,8 @@ def test_a_storm_of_it_stays_cheap(rule: dict[str, Any]) -> None:
 
 def test_no_alert_is_excused_in_vain() -> None:
     assert set(NAMES) >= WITH_QUERIES | REMEDIABLE
+    without = {rule["alert"] for rule in ALERTS if "error_type" not in rule["labels"]}
+    assert without >= set(WITHOUT_ERROR_TYPE)
 
 
 @of_alerts

@@ -15,8 +15,8 @@ from trainwarden.duration import parse_duration
 from trainwarden.rules.files import RuleFile
 
 MAX_WINDOW = 6 * 3600
-# Windows of days, on recordings that are few.
-LONG_WINDOWS = {"recording/goodput.yml"}
+# Windows of days, on series that are few.
+LONG_WINDOWS = {"recording/goodput.yml", "recording/remediation.yml"}
 # An alert can wait, or be kept, for no longer.
 MAX_WAIT = 3600
 INTERVALS = {"5s", "15s", "30s", "1m", "2m"}

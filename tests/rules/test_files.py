@@ -62,7 +62,7 @@ def test_its_alerts_fire_as_each_test_says(tools: Tools, bundle: Bundle, tmp_pat
 
 @pytest.mark.tools
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("subject", ["TrainRunFailed", "TrainRunStalled", "contradicted"])
+@pytest.mark.parametrize("subject", ["TrainRunFailed", "TrainRunStalled", "contradicted", "error type"])
 def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(
     tools: Tools, bundle: Bundle, tmp_path: Path, subject: str
 ) -> None:
@@ -99,6 +99,18 @@ def check(tools: Tools, path: Path) -> None:
 def test_with_all_rules_nothing_else_fires(tools: Tools, tmp_path: Path, path: Path) -> None:
     (tmp_path / "test.yml").write_text(json.dumps(with_all_rules(path.stem)), encoding="utf-8")
     check(tools, tmp_path / "test.yml")
+
+
+@pytest.mark.tools
+def test_the_workflow_of_the_rules_has_a_prometheus_as_new_as_this_one(tools: Tools) -> None:
+    """Under `make test-compat` this one is the newest that the tests use."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/rules.yml").read_text(encoding="utf-8"))
+    (pinned,) = (job["strategy"]["matrix"]["prometheus"] for job in workflow["jobs"].values() if "strategy" in job)
+    shown = subprocess.run([tools.promtool, "--version"], capture_output=True, text=True, check=True)
+    ours = re.search(r"version (\d+)\.(\d+)", shown.stdout + shown.stderr)
+    assert ours, shown.stdout + shown.stderr
+    newest = max(tuple(map(int, re.findall(r"\d+", each)[:2])) for each in pinned)
+    assert newest >= tuple(map(int, ours.groups()))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
