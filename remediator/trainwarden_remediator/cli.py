@@ -416,7 +416,7 @@ def _check_policy(name: str, *, as_data: bool) -> int:
             mode: {"class_name": rule.class_name, "max_retries": rule.max_retries}
             for mode, rule in policy.rules.items()
         }
-        print(json.dumps({"policy": policy.name, "rules": rules}))
+        print(json.dumps({"policy": policy.name, "mode_of_action": policy.mode_of_action, "rules": rules}))
         return 0
     for mode, rule in policy.rules.items():
         limit = "" if rule.class_name == "NoRestartPolicy" else f", at most {rule.max_retries}"

@@ -22,21 +22,30 @@ class RestartPolicy:
         name: of a shipped policy, or the path of its file.
         limits: restarts by failure mode; a mode that is never restarted is absent.
         selective: modes in which the cause decides, too.
+        mode_of_action: observe, where nothing is carried out, canary, where it is for a part of the runs, or act.
     """
 
     name: str
     limits: Mapping[str, int] = field(default_factory=dict)
     selective: frozenset[str] = frozenset()
+    mode_of_action: str = "act"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it ever restarts anything."""
+        return bool(self.limits) and self.mode_of_action != "observe"
 
     @classmethod
     def parse(cls, name: str, document: bytes) -> RestartPolicy:
         """Return the policy that `trainwarden-remediator check-policy --json` printed."""
-        rules = json.loads(document)["rules"]
+        values = json.loads(document)
+        rules = values["rules"]
         restarting = {mode: rule for mode, rule in rules.items() if rule["class_name"] != "NoRestartPolicy"}
         return cls(
             name,
             {mode: int(rule["max_retries"]) for mode, rule in restarting.items()},
             frozenset(mode for mode, rule in restarting.items() if rule["class_name"] == "SelectiveRestartPolicy"),
+            values["mode_of_action"] or "act",
         )
 
 
@@ -67,8 +76,9 @@ def restartable(policy: RestartPolicy, incidents: Sequence[Mapping[str, Any]]) -
             under its name has used up restarts.
     """
     name = PurePath(policy.name).name
-    if not policy.limits:
-        return f"everything alerts people only: the policy {name} restarts nothing"
+    if not policy.restarts:
+        why = "restarts nothing" if not policy.limits else "is in the mode observe"
+        return f"everything alerts people only: the policy {name} {why}"
     left = {**policy.limits, **_left(incidents)}
     allowed, other = [], []
     for mode, words in _MODES.items():
@@ -82,6 +92,7 @@ def restartable(policy: RestartPolicy, incidents: Sequence[Mapping[str, Any]]) -
     people = f"{', '.join(other)} and all else alert people only" if other else "all else alerts people only"
     if not allowed:
         return f"everything alerts people only: of the policy {name} no restart of this run is left"
+    name += ", in the mode canary for a part of the runs," if policy.mode_of_action == "canary" else ""
     return f"the policy {name} may restart it after {', '.join(allowed)}; {people}"
 
 

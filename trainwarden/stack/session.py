@@ -54,7 +54,9 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class UpRequest:
-    """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed.
+    """The command to run and watch. `policy` is the remediator's, `restarts` the one that the run then has.
+
+    `environment` is the command's; without `slack_url` messages are printed.
 
     Logs and packs that the run names are read in `log_roots` alone. With `cluster` the command is a job there.
     """
@@ -64,7 +66,8 @@ class UpRequest:
     state_dir: Path
     runs_dir: Path
     environment: Mapping[str, str]
-    policy: RestartPolicy
+    policy: str
+    restarts: RestartPolicy
     log_roots: Sequence[Path] = ()
     slack_url: str | None = None
     grace_seconds: float = 5.0
@@ -281,7 +284,7 @@ class Session:
             state_dir=self._request.state_dir,
             runs_dir=self._request.runs_dir,
             slack_url=self._request.slack_url or sink.url,
-            policy=self._request.policy.name,
+            policy=self._request.policy,
             log_roots=self._request.log_roots,
             driver=driver,
             ports=self._request.ports,
@@ -308,7 +311,7 @@ class Session:
         except HttpError:
             incidents = []
         known = incidents if isinstance(incidents, list) else []
-        self._terminal.event("watching", restartable(self._request.policy, known))
+        self._terminal.event("watching", restartable(self._request.restarts, known))
 
     def _print_jobs(self, until: float = math.inf) -> None:
         """Print what the launcher did up to a Unix time."""

@@ -189,7 +189,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
     ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
     slack_url = _slack_url(options.slack_url_file, environ)
     limits = _thresholds(options, environ)
-    policy = _policy(options.policy)
+    policy, restarts = _policy(options.policy, environ)
     folders = log_roots(environ, Path.cwd())
     cluster = _cluster(options)
     # A refused request leaves no folder behind.
@@ -205,6 +205,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
         runs_dir=runs,
         environment={**environ, **limits},
         policy=policy,
+        restarts=restarts,
         log_roots=folders,
         slack_url=slack_url,
         grace_seconds=options.grace_seconds,
@@ -323,14 +324,26 @@ def _hold(path: Path, what: str) -> None:
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
-def _policy(given: str) -> RestartPolicy:
-    """Return the policy, a file named by its whole path: the remediator is started in another folder.
+def _policy(given: str, environ: Mapping[str, str]) -> tuple[str, RestartPolicy]:
+    """Return the remediator's policy, a file by its whole path, and the policy that the run then has.
 
     Raises:
         UsageError: it is none, by the remediator's own command.
     """
     is_file = "/" in given or given.endswith((".yaml", ".yml"))
     policy = str(Path(given).expanduser().absolute()) if is_file else given
+    restarts = _read_policy(policy, f"--policy {given}")
+    requested = environ.get("TRAINWARDEN_POLICY", "")
+    # As the remediator chooses: a run may request a shipped policy, where the default restarts at all.
+    if not re.fullmatch(r"[a-z0-9_-]{1,64}", requested) or not restarts.limits:
+        return policy, restarts
+    try:
+        return policy, _read_policy(requested, "TRAINWARDEN_POLICY")
+    except UsageError:
+        return policy, restarts
+
+
+def _read_policy(policy: str, source: str) -> RestartPolicy:
     command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", "--json", policy]
     cannot = f"the remediator, which would read --policy {policy}, cannot be started"
     try:
@@ -342,7 +355,7 @@ def _policy(given: str) -> RestartPolicy:
         message = message.removeprefix("trainwarden-remediator: ")
         if "Traceback (most recent call last)" in message:
             raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
-        raise UsageError(message if message.startswith("--policy") else f"--policy {given}: {message}")
+        raise UsageError(message if message.startswith("--policy") else f"{source}: {message}")
     return RestartPolicy.parse(policy, done.output)
 
 

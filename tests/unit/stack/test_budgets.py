@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainwarden.stack import up
 from trainwarden.stack.budgets import RestartPolicy, restartable
 from trainwarden_remediator.cli import main as remediator
 
@@ -21,6 +23,17 @@ def incident(mode: str, left: int | None) -> dict[str, Any]:
     ("policy", "incidents", "sentence"),
     [
         (RestartPolicy("observe"), [], "everything alerts people only: the policy observe restarts nothing"),
+        (
+            RestartPolicy("p", {"stall": 2}, mode_of_action="observe"),
+            [],
+            "everything alerts people only: the policy p is in the mode observe",
+        ),
+        (
+            RestartPolicy("p", {"stall": 2, "crash": 1, "timeout": 1}, mode_of_action="canary"),
+            [],
+            ("the policy p, in the mode canary for a part of the runs, may restart it after a crash (1 left), a "
+            "standstill (2 left), no sign of life (1 left); all else alerts people only"),
+        ),
         (
             USUAL,
             [],
@@ -68,3 +81,14 @@ def test_a_policy_is_read_as_the_remediator_reads_it(name: str, capsys: pytest.C
     policy = RestartPolicy.parse(name, printed.encode())
     assert policy.limits == {mode: int(rule.rpartition(" ")[2]) for mode, rule in lines if "at most" in rule}
     assert policy.selective == {mode for mode, rule in lines if "Selective" in rule}
+
+
+@pytest.mark.process
+def test_the_policy_that_a_run_requests_is_its_own(tmp_path: Path) -> None:
+    assert up._policy("default", {})[1].limits == {"crash": 2, "stall": 3}
+    policy, restarts = up._policy("default", {"TRAINWARDEN_POLICY": "observe"})
+    assert (policy, restarts.name, restarts.restarts) == ("default", "observe", False)
+    assert up._policy("none", {"TRAINWARDEN_POLICY": "default"})[1].name == "none", "no run makes it restart"
+    assert up._policy("default", {"TRAINWARDEN_POLICY": "no_such"})[1].name == "default"
+    (tmp_path / "mine.yaml").write_text("defaults: [default]\nmode_of_action: observe\n")
+    assert up._policy(str(tmp_path / "mine.yaml"), {})[1].restarts is False
