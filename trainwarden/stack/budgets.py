@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
+from trainwarden.clients.process import ProcessError, run
+from trainwarden.errors import UsageError
 from trainwarden.record import thresholds
 
+_CHECK_SECONDS = 120
 # The failure modes of policies, in words; a policy says nothing about a success.
 _MODES = {"crash": "a crash", "stall": "a standstill", "timeout": "no sign of life"}
 
@@ -47,6 +52,41 @@ class RestartPolicy:
             frozenset(mode for mode, rule in restarting.items() if rule["class_name"] == "SelectiveRestartPolicy"),
             values["mode_of_action"] or "act",
         )
+
+
+def choose_policy(given: str, environ: Mapping[str, str]) -> tuple[str, RestartPolicy]:
+    """Return the remediator's policy, a file by its whole path, and the policy that the run then has.
+
+    Raises:
+        UsageError: it is none, by the remediator's own command.
+    """
+    is_file = "/" in given or given.endswith((".yaml", ".yml"))
+    policy = str(Path(given).expanduser().absolute()) if is_file else given
+    restarts = _read_policy(policy, f"--policy {given}")
+    requested = environ.get("TRAINWARDEN_POLICY", "")
+    # As the remediator chooses: a run may request a shipped policy, where the default restarts at all.
+    if not re.fullmatch(r"[a-z0-9_-]{1,64}", requested) or not restarts.limits:
+        return policy, restarts
+    try:
+        return policy, _read_policy(requested, "TRAINWARDEN_POLICY")
+    except UsageError:
+        return policy, restarts
+
+
+def _read_policy(policy: str, source: str) -> RestartPolicy:
+    command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", "--json", policy]
+    cannot = f"the remediator, which would read --policy {policy}, cannot be started"
+    try:
+        done = run(command, _CHECK_SECONDS, cwd="/")
+    except ProcessError as error:
+        raise UsageError(f"{cannot}: {error}") from None
+    if done.status != 0:
+        message = (done.errors or done.output).decode("utf-8", "replace").strip()
+        message = message.removeprefix("trainwarden-remediator: ")
+        if "Traceback (most recent call last)" in message:
+            raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
+        raise UsageError(message if message.startswith("--policy") else f"{source}: {message}")
+    return RestartPolicy.parse(policy, done.output)
 
 
 def watched(environment: Mapping[str, str]) -> str:

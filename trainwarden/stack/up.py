@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
-from trainwarden.clients.process import ProcessError, keep_child_status, run
+from trainwarden.clients.process import keep_child_status
 from trainwarden.clients.ray import RayError
 from trainwarden.clients.ray_jobs import RayReserved
 from trainwarden.command_line import CommandLine, duration_seconds
@@ -32,7 +32,7 @@ from trainwarden.record.thresholds import (
 )
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
-from trainwarden.stack.budgets import RestartPolicy
+from trainwarden.stack.budgets import choose_policy
 from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.log_roots import log_roots
@@ -47,7 +47,6 @@ from trainwarden.yaml_file import read_yaml
 
 MISUSE = 2
 INTERRUPTED = 130
-_CHECK_SECONDS = 120
 # What `--help` shows.
 _USUAL = (
     "--run-id", "--policy", "--state-dir", "--stall-seconds", "--stale-seconds", "--grace-seconds",
@@ -189,7 +188,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
     ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
     slack_url = _slack_url(options.slack_url_file, environ)
     limits = _thresholds(options, environ)
-    policy, restarts = _policy(options.policy, environ)
+    policy, restarts = choose_policy(options.policy, environ)
     folders = log_roots(environ, Path.cwd())
     cluster = _cluster(options)
     # A refused request leaves no folder behind.
@@ -322,41 +321,6 @@ def _hold(path: Path, what: str) -> None:
         raise UsageError(message) from None
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
-
-
-def _policy(given: str, environ: Mapping[str, str]) -> tuple[str, RestartPolicy]:
-    """Return the remediator's policy, a file by its whole path, and the policy that the run then has.
-
-    Raises:
-        UsageError: it is none, by the remediator's own command.
-    """
-    is_file = "/" in given or given.endswith((".yaml", ".yml"))
-    policy = str(Path(given).expanduser().absolute()) if is_file else given
-    restarts = _read_policy(policy, f"--policy {given}")
-    requested = environ.get("TRAINWARDEN_POLICY", "")
-    # As the remediator chooses: a run may request a shipped policy, where the default restarts at all.
-    if not re.fullmatch(r"[a-z0-9_-]{1,64}", requested) or not restarts.limits:
-        return policy, restarts
-    try:
-        return policy, _read_policy(requested, "TRAINWARDEN_POLICY")
-    except UsageError:
-        return policy, restarts
-
-
-def _read_policy(policy: str, source: str) -> RestartPolicy:
-    command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", "--json", policy]
-    cannot = f"the remediator, which would read --policy {policy}, cannot be started"
-    try:
-        done = run(command, _CHECK_SECONDS, cwd="/")
-    except ProcessError as error:
-        raise UsageError(f"{cannot}: {error}") from None
-    if done.status != 0:
-        message = (done.errors or done.output).decode("utf-8", "replace").strip()
-        message = message.removeprefix("trainwarden-remediator: ")
-        if "Traceback (most recent call last)" in message:
-            raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
-        raise UsageError(message if message.startswith("--policy") else f"{source}: {message}")
-    return RestartPolicy.parse(policy, done.output)
 
 
 def _thresholds(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainwarden.stack import up
-from trainwarden.stack.budgets import RestartPolicy, restartable
+from trainwarden.stack.budgets import RestartPolicy, choose_policy, restartable
 from trainwarden_remediator.cli import main as remediator
 
 USUAL = RestartPolicy("megatron_transient", {"crash": 3, "stall": 2, "timeout": 1}, frozenset({"crash"}))
@@ -31,8 +30,10 @@ def incident(mode: str, left: int | None) -> dict[str, Any]:
         (
             RestartPolicy("p", {"stall": 2, "crash": 1, "timeout": 1}, mode_of_action="canary"),
             [],
-            ("the policy p, in the mode canary for a part of the runs, may restart it after a crash (1 left), a "
-            "standstill (2 left), no sign of life (1 left); all else alerts people only"),
+            (
+                "the policy p, in the mode canary for a part of the runs, may restart it after a crash (1 left), a "
+                "standstill (2 left), no sign of life (1 left); all else alerts people only"
+            ),
         ),
         (
             USUAL,
@@ -85,10 +86,10 @@ def test_a_policy_is_read_as_the_remediator_reads_it(name: str, capsys: pytest.C
 
 @pytest.mark.process
 def test_the_policy_that_a_run_requests_is_its_own(tmp_path: Path) -> None:
-    assert up._policy("default", {})[1].limits == {"crash": 2, "stall": 3}
-    policy, restarts = up._policy("default", {"TRAINWARDEN_POLICY": "observe"})
+    assert choose_policy("default", {})[1].limits == {"crash": 2, "stall": 3}
+    policy, restarts = choose_policy("default", {"TRAINWARDEN_POLICY": "observe"})
     assert (policy, restarts.name, restarts.restarts) == ("default", "observe", False)
-    assert up._policy("none", {"TRAINWARDEN_POLICY": "default"})[1].name == "none", "no run makes it restart"
-    assert up._policy("default", {"TRAINWARDEN_POLICY": "no_such"})[1].name == "default"
+    assert choose_policy("none", {"TRAINWARDEN_POLICY": "default"})[1].name == "none", "no run makes it restart"
+    assert choose_policy("default", {"TRAINWARDEN_POLICY": "no_such"})[1].name == "default"
     (tmp_path / "mine.yaml").write_text("defaults: [default]\nmode_of_action: observe\n")
-    assert up._policy(str(tmp_path / "mine.yaml"), {})[1].restarts is False
+    assert choose_policy(str(tmp_path / "mine.yaml"), {})[1].restarts is False

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainwarden.clients.process import Completed
-from trainwarden.stack import up
+from trainwarden.stack import budgets, up
 
 TRACE = "Traceback (most recent call last):\n  File 'x'\nModuleNotFoundError: No module named 'attr'"
 
@@ -42,7 +42,7 @@ def test_a_remediator_that_cannot_start_is_not_the_policys_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = Completed(1, b"", TRACE.encode())
-    monkeypatch.setattr(up, "run", lambda *_arguments, **_options: done)
+    monkeypatch.setattr(budgets, "run", lambda *_arguments, **_options: done)
     assert "cannot be started: ModuleNotFoundError: No module named 'attr'" in refused(tmp_path, capsys)
 
 
