@@ -218,7 +218,7 @@ def records(in_a_folder: Path) -> Path:
     (in_a_folder / "output").mkdir()
     (in_a_folder / "output/training_info.json").write_text('{"loss": [2.0, 0.5]}', encoding="utf-8")
     (in_a_folder / "decisions.json").write_text("[]", encoding="utf-8")
-    (in_a_folder / "mine.yml").write_text("{}", encoding="utf-8")
+    (in_a_folder / "mine.yml").write_text(yaml_of("start-platform-owner"), encoding="utf-8")
     return in_a_folder
 
 
@@ -257,7 +257,7 @@ def here(words: Sequence[str], folder: Path, url: str) -> Iterator[str]:
 def test_each_command_that_needs_only_files_runs(
     command: Command, records: Path, answering: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (records / "signals.yaml").write_text(signals_of_the_guide(), encoding="utf-8")
+    (records / "signals.yaml").write_text(yaml_of("signals"), encoding="utf-8")
     arguments = list(here(command.words[1:], records, answering.url))
     status = cli.main([*arguments, *(["--once"] if command.name in {"status", "top"} else [])])
     printed = capsys.readouterr()
@@ -266,9 +266,10 @@ def test_each_command_that_needs_only_files_runs(
     assert "Traceback" not in printed.err
 
 
-def signals_of_the_guide() -> str:
-    page = (ROOT / "docs/signals.md").read_text(encoding="utf-8")
-    return page.partition("```yaml\n")[2].partition("```")[0]
+def yaml_of(page: str) -> str:
+    """Return the first YAML of a document."""
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    return text.partition("```yaml\n")[2].partition("```")[0]
 
 
 @pytest.mark.parametrize("command", runnable("monitor"), ids=str)

@@ -66,6 +66,8 @@ class S3Error(Exception):
         self.refused = refused
         self.reason = reason
         explanation = ": what answers is not S3" if code == _NOT_S3 else ""
+        if code in _NO_CREDENTIALS:
+            explanation = ": set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         super().__init__(f"{location}{name and '/' + name}: {code}{explanation}")
 
 

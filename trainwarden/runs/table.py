@@ -50,5 +50,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def number_text(value: float | None, digits: int = 4) -> str:
-    """Return a number with so many significant digits."""
-    return UNKNOWN if value is None else f"{value:.{digits}g}"
+    """Return a number with so many significant digits; a larger one as a whole number, such as tokens per second."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f}" if 10**digits <= abs(value) < 1e9 else f"{value:.{digits}g}"

@@ -65,3 +65,12 @@ def test_a_view_says_of_the_bucket_what_it_says_of_the_folder(
             for status, text in (there, here)
         )
     assert DIFFERENT.sub("", there[1]).split() == DIFFERENT.sub("", here[1]).split()
+
+
+def test_missing_credentials_are_named_with_what_to_set(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert cli.main(["status", "r", "--once", "--s3", store.url]) == 2
+    assert "set AWS_PROFILE" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from tests.unit.runs.records import NOW, RUN, foreign_run, write
 from trainwarden import cli
 from trainwarden.record.clock import to_iso
 from trainwarden.runs.arguments import GPU_HOUR_DOLLARS
+from trainwarden.runs.table import number_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -187,3 +188,9 @@ def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         cli.main(["compare", RUN, *option])
     assert end.value.code == 2
     assert option[0] in capsys.readouterr().err
+
+
+def test_a_large_number_is_whole() -> None:
+    assert [number_text(value) for value in (173_412.6, 9102.4, 0.27777, 1.5, 1e-4)] == [
+        *("173413", "9102", "0.2778", "1.5", "0.0001"),
+    ]
