@@ -30,7 +30,8 @@ _HEAD_BYTES = 30_000
 _ROUNDS = 5
 _TAIL_RATIO = 3.0
 _PSS_MIB = 64.0
-_PAUSE_SECONDS = 0.02
+# Longer than a page is kept, so that each scrape has one made.
+_PAUSE_SECONDS = 0.11
 _USER, _PASSWORD = "prometheus", "right"
 
 

@@ -31,7 +31,8 @@ _SAMPLES = 2_000
 _ROUNDS = 5
 _TAIL_RATIO = 3.0
 _PSS_MIB = 64.0
-_PAUSE_SECONDS = 0.02
+# Longer than a page is kept, so that each scrape has one made.
+_PAUSE_SECONDS = 0.11
 _CONNECT_SECONDS = 30.0
 # As often as the library writes a heartbeat.
 _WRITTEN_SECONDS = 5.0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainwarden_exporter.collectors.gpu import metrics as gpu
 from trainwarden_exporter.collectors.gpu.nvml import activity_metrics as activity
 from trainwarden_exporter.collectors.gpu.nvml import xid_metrics as xids
+from trainwarden_exporter.collectors.gpu_jobs.metrics import SLURM_GPU_JOB_INFO
+from trainwarden_exporter.collectors.gpu_pods.metrics import GPU_POD_INFO
 from trainwarden_exporter.core.exposition import are_same_objects
 from trainwarden_exporter.core.metric import Families, gauge, untyped
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS = 1.0
 TIMEOUT_SECONDS = 10.0
 MIB = 2**20
-_LABELS = "gpu UUID pci_bus_id device modelName Hostname DCGM_FI_DRIVER_VERSION"
+_OF_POD = ("namespace", "pod", "container")
+_LABELS = "gpu UUID pci_bus_id device modelName Hostname DCGM_FI_DRIVER_VERSION namespace pod container hpc_job"
+# The collector of the GPUs, and those that know whose they are.
+_COLLECTORS = ("nvidia", "gpu_pods", "gpu_jobs")
 
 
 class DcgmField(NamedTuple):
@@ -121,6 +126,7 @@ FIELDS = (
         {"cause": "uncorrected"},
     ),
     _field("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0/1", "A row could not be replaced.", gpu.GPU_ROW_REMAP_FAILURE),
+    _field("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "0..1", "Engine with work on it.", activity.GPU_GRAPHICS_ACTIVE_RATIO),
     _field("DCGM_FI_PROF_SM_ACTIVE", "0..1", "Multiprocessors that were busy.", activity.GPU_SM_ACTIVE_RATIO),
     _field("DCGM_FI_PROF_SM_OCCUPANCY", "0..1", "Warps that were active.", activity.GPU_SM_OCCUPANCY_RATIO),
     _field("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "0..1", "Tensor cores at work.", activity.GPU_TENSOR_ACTIVE_RATIO),
@@ -171,6 +177,8 @@ XID_ERRORS = gauge(
 METRICS = {metric.name: metric for metric in (*(field.metric for field in FIELDS), FB_FREE, XID_ERRORS)}
 _SOURCES = frozenset(
     {
+        GPU_POD_INFO,
+        SLURM_GPU_JOB_INFO,
         gpu.GPU_INFO,
         gpu.GPU_UP,
         gpu.GPU_MEMORY_SIZE_BYTES,
@@ -199,7 +207,7 @@ class DcgmView:
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all GPUs that are on the page."""
-        encoded = [one for runner in self._runners if runner.name == "nvidia" for one, _ in runner.ready()]
+        encoded = [one for runner in self._runners if runner.name in _COLLECTORS for one, _ in runner.ready()]
         known, families = self._last
         if are_same_objects(encoded, known):
             return families
@@ -231,20 +239,24 @@ class DcgmView:
 
     def _labels(self, samples: EncodedSamples) -> dict[str, dict[str, str]]:
         """Return DCGM's labels of each GPU by its label here."""
+        pods, jobs = _owners(samples, GPU_POD_INFO, _OF_POD), _owners(samples, SLURM_GPU_JOB_INFO, ("job_id",))
         minors = {str(each.index): each.minor for each in self._roster.gpus}
         found = {}
         for info, _ in samples.of(gpu.GPU_INFO):
-            index = info.get("gpu", "")
+            index, uuid = info.get("gpu", ""), info.get("uuid", "")
+            pod, (job,) = pods.get(uuid, ("", "", "")), jobs.get(uuid, ("",))
             domain, _, place = info.get("pci_bus_id", "").partition(":")
             minor = minors.get(index)
             found[index] = {
                 "gpu": index,
-                "UUID": info.get("uuid", ""),
+                "UUID": uuid,
                 "pci_bus_id": f"{domain.zfill(8)}:{place}".upper(),
                 "device": f"nvidia{index if minor is None else minor}",
                 "modelName": info.get("model", ""),
                 "Hostname": self._host,
                 "DCGM_FI_DRIVER_VERSION": info.get("driver", ""),
+                **dict(zip(_OF_POD, pod, strict=True)),
+                "hpc_job": job,
             }
         return found
 
@@ -252,6 +264,15 @@ class DcgmView:
 def create(runners: Sequence[CollectorRunner], node: Node, roster: NodeRoster) -> Sampler:
     """Return the sampler of the view."""
     return Sampler(single_task(DcgmView(runners, node.host, roster), INTERVAL_SECONDS, TIMEOUT_SECONDS))
+
+
+def _owners(samples: EncodedSamples, metric: Metric, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the labels `names` of whoever has each GPU, by its UUID; of GPUs that several share, nothing."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for labels, _ in samples.of(metric):
+        if (uuid := labels.get("uuid", "")) and not labels.get("mig_uuid"):
+            found.setdefault(uuid, set()).add(tuple(labels.get(name, "") for name in names))
+    return {uuid: owners.pop() for uuid, owners in found.items() if len(owners) == 1}
 
 
 def _values(

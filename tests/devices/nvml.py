@@ -57,6 +57,7 @@ _HOPPER: dict[str, Value] = {
     "fabric.status": 0,
     "memory_reserved": 600 * 2**20,
     "gpm": 1,
+    "gpm.1": 97,
     "gpm.2": 91.5,
     "gpm.3": 40,
     "gpm.5": 62.5,

@@ -14,6 +14,7 @@ from tests.rules.promtool import ROOT
 from trainwarden.actions.command import build_parser as build_parser_of_actions
 from trainwarden.jobs.command import build_parser as build_parser_of_slurm
 from trainwarden.stack.binaries import Tools
+from trainwarden_exporter import dcgm
 from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.collectors.gpu_pods.spec import SOCKET
 from trainwarden_exporter.docs import METRICS
@@ -113,7 +114,8 @@ def test_the_kubernetes_manifest_brings_the_kubelet_s_socket_to_where_the_export
     (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"]
     of_targets = {"instance", "job", "endpoint", "namespace", "pod", "container"}
-    assert {metric.name for metric in METRICS.values() if of_targets & set(metric.label_names)} == {"gpu_pod_info"}
+    named = {metric.name for metric in METRICS.values() if of_targets & set(metric.label_names)}
+    assert named == {"gpu_pod_info", *dcgm.METRICS}
 
 
 def test_the_jobs_for_slurmctld_are_what_prometheus_takes(tools: Tools, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # So many at a time, so that a crowd of new clients does not delay those that are there.
 _ACCEPTED_AT_ONCE = 16
+# Of clients that have not read a response, so that a crowd of them holds up no scraper.
+_SERVED_AT_ONCE = 16
 # So long no more are accepted after so many that cost others their place: the processor is needed for those that ask.
 _CROWDED_SECONDS = 0.04
 # Without a file descriptor to spare, `accept` fails at once, again and again.
@@ -76,7 +78,7 @@ class WaitingConnections:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._listen()
         while not self._server.is_stopping:
-            for key, _ in self._selector.select(self._timeout()):
+            for key in self._in_turn(self._selector.select(self._timeout())):
                 if isinstance(key.data, Connection):
                     self._receive(key.data)
                 elif key.fileobj is self._woken:
@@ -123,6 +125,13 @@ class WaitingConnections:
             self._clients[connection.client] -= 1
             if not self._clients[connection.client]:
                 del self._clients[connection.client]
+
+    def _in_turn(self, ready: list[tuple[selectors.SelectorKey, int]]) -> list[selectors.SelectorKey]:
+        """Return who is served in this round: all that are welcome, then some of the others, which come again."""
+        keys = [key for key, _ in ready]
+        crowd = [key for key in keys if isinstance(key.data, Connection) and not key.data.is_welcome]
+        first = [key for key in keys if not isinstance(key.data, Connection) or key.data.is_welcome]
+        return [*first, *crowd[:_SERVED_AT_ONCE]]
 
     def _wake_up(self) -> None:
         if not self._is_ended:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import platform
 import threading
+import time
+import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden import __version__
@@ -19,6 +22,30 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.exposition import Encoded
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.sampling.task import CollectorRunner, Status
+
+
+# A page is given again for so long, unless a sample was taken meanwhile: its ages are behind by no more.
+_KEPT_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A page and what it was made of; `times`: when it was made, by `time.monotonic`, and the age of each sample."""
+
+    body: bytes
+    samples: list[weakref.ref[Encoded]]
+    statuses: list[Status]
+    is_released: bool
+    times: list[float]
+
+    def holds(self, samples: list[Encoded], statuses: list[Status], times: list[float], *, is_released: bool) -> bool:
+        """Return whether it still is the page of these samples."""
+        return (
+            are_same_objects(samples, [sample() for sample in self.samples])
+            and statuses == self.statuses
+            and is_released == self.is_released
+            and all(abs(now - then) < _KEPT_SECONDS for now, then in zip(times, self.times, strict=True))
+        )
 
 
 class Collection:
@@ -39,6 +66,8 @@ class Collection:
         self._encoder_lock = threading.Lock()
         # The collectors that repeat a series of another, for exactly these sets of series.
         self._checked: tuple[list[tuple[Sequence[bytes], ...]], dict[int, str]] = ([], {})
+        # The last page of each format. Of clients that ask for many at once one page is made.
+        self._pages: dict[bool, _Page] = {}
 
     @property
     def names(self) -> list[str]:
@@ -83,17 +112,22 @@ class Collection:
         return [status for runner in self.runners for status in runner.statuses()]
 
     def page(self, only: Names[str] | None = None, *, openmetrics: bool = False) -> bytes:
-        """Return the exposition as of now; of the collectors in `only`, where it is given."""
+        """Return the exposition as of now, or a tenth of a second before; of the collectors in `only`, where given."""
         runners = [runner for runner in self.runners if only is None or runner.name in only]
         ready = [(runner.name, *good) for runner in runners for good in runner.ready()]
+        statuses = [status for runner in runners for status in runner.statuses()]
+        sampled, times = [encoded for _, encoded, _ in ready], [time.monotonic(), *(elapsed for *_, elapsed in ready)]
+        kept = self._pages.get(openmetrics)
+        if kept is not None and kept.holds(sampled, statuses, times, is_released=self.released):
+            return kept.body
         conflicts = self._conflicts([(name, encoded) for name, encoded, _ in ready])
         samples = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
-        own = self._own_families(
-            [status for runner in runners for status in runner.statuses()], set(conflicts.values())
-        )
+        own = self._own_families(statuses, set(conflicts.values()))
         with self._encoder_lock:
             samples.append((self._encoder.encode(own), 0.0))
-        return render(samples, openmetrics=openmetrics)
+        body = render(samples, openmetrics=openmetrics)
+        self._pages[openmetrics] = _Page(body, list(map(weakref.ref, sampled)), statuses, self.released, times)
+        return body
 
     def scraped(self, only: Names[str] | None, client: str) -> None:
         """Take note of a scrape, of the collectors in `only` where it is given, by the connection `client`."""

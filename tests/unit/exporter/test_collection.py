@@ -13,6 +13,7 @@ from prometheus_client.registry import CollectorRegistry
 from tests.unit.exporter.runs_tree import RunsTree
 from tests.waiting import wait_until
 from trainwarden_exporter.core.exposition import render
+from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -167,6 +168,33 @@ def test_an_age_is_true_at_the_scrape_though_sampling_is_late() -> None:
     sampler.sample()
     clock.seconds += 55
     assert values(render(sampler.ready())) == {"training_heartbeat_age_seconds[r]": 59}
+
+
+def test_of_fifty_requests_in_a_row_one_page_is_made_until_a_sample_is_taken_or_it_is_old() -> None:
+    class Beat:
+        name = "beat"
+
+        def collect(self) -> Iterable[Metric]:
+            family = GaugeMetricFamily("training_heartbeat_age_seconds", "Help.", labels=["run_id"])
+            family.add_metric(["r"], 4)
+            return [family]
+
+    clock = Clock()
+    sampler = Sampler(single_task(Beat(), 2, 10), wall=clock, monotonic=clock)
+    collection = Collection([sampler])
+    made: list[Families] = []
+    collection.extra.append(made.append)
+    sampler.sample()
+    formats = [(only, openmetrics) for only in (None, {"beat"}) for openmetrics in (False, True)]
+    pages = {collection.page(only, openmetrics=openmetrics) for only, openmetrics in formats * 50}
+    assert (len(pages), len(made)) == (2, 2)
+    clock.seconds += 0.15
+    assert values(collection.page())["training_heartbeat_age_seconds[r]"] == pytest.approx(4.15)
+    assert len(made) == 3
+    sampler.sample()
+    assert values(collection.page())["training_heartbeat_age_seconds[r]"] == 4
+    assert "training_heartbeat_age_seconds" not in collection.page({"other"}).decode()
+    assert len(made) == 5
 
 
 def test_sampling_once_leaves_a_hanging_collector_behind() -> None:

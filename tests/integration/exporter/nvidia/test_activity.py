@@ -13,7 +13,15 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.process
 
 Serve = Callable[..., Exporter]
-OF_GPM = ("gpu_sm_", "gpu_tensor_", "gpu_memory_bandwidth_", "gpu_pipe_", "gpu_pcie_bytes_per", "gpu_nvlink_bytes_per")
+OF_GPM = (
+    "gpu_graphics_",
+    "gpu_sm_",
+    "gpu_tensor_",
+    "gpu_memory_bandwidth_",
+    "gpu_pipe_",
+    "gpu_pcie_bytes_per",
+    "gpu_nvlink_bytes_per",
+)
 
 
 def activity(page: Page) -> Page:
@@ -24,6 +32,7 @@ def test_the_time_between_two_samples_is_exported(node: FakeNvml, serve: Serve) 
     exporter = serve(node.gpus(1))
     wait_until(lambda: activity(exporter.page()))
     assert activity(exporter.page()) == {
+        "gpu_graphics_active_ratio{gpu=0}": 0.97,
         "gpu_sm_active_ratio{gpu=0}": 0.915,
         "gpu_sm_occupancy_ratio{gpu=0}": 0.4,
         "gpu_tensor_active_ratio{gpu=0}": 0.625,

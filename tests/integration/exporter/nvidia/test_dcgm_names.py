@@ -42,6 +42,7 @@ def test_values_are_in_the_units_of_dcgm(node: FakeNvml, serve: Serve) -> None:
         "DCGM_FI_DEV_FB_USED": 71 * 1024,
         "DCGM_FI_DEV_FB_FREE": 9 * 1024 - 600,
         "DCGM_FI_DEV_XID_ERRORS": 0,
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.97,
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.625,
         "DCGM_FI_PROF_PCIE_TX_BYTES": 100 * 2**20,
     }
@@ -49,7 +50,7 @@ def test_values_are_in_the_units_of_dcgm(node: FakeNvml, serve: Serve) -> None:
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
     labels = (
         '{gpu="1",UUID="%s",pci_bus_id="00000000:3C:00.0",device="nvidia5",modelName="NVIDIA H100 80GB HBM3",'
-        'Hostname="n1",DCGM_FI_DRIVER_VERSION="570.133.20"}'
+        'Hostname="n1",DCGM_FI_DRIVER_VERSION="570.133.20",namespace="",pod="",container="",hpc_job=""}'
     )
     assert f"DCGM_FI_DEV_GPU_UTIL{labels % node.uuid(1)} 98.0" in exporter.text()
 

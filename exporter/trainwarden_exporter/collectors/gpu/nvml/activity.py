@@ -34,6 +34,7 @@ class ActivityReading(NamedTuple):
 
 
 READINGS = (
+    ActivityReading(activity_metrics.GPU_GRAPHICS_ACTIVE_RATIO, 1, values.ratio),
     ActivityReading(activity_metrics.GPU_SM_ACTIVE_RATIO, 2, values.ratio),
     ActivityReading(activity_metrics.GPU_SM_OCCUPANCY_RATIO, 3, values.ratio),
     ActivityReading(activity_metrics.GPU_TENSOR_ACTIVE_RATIO, 5, values.ratio),

@@ -3,6 +3,14 @@
 from trainwarden_exporter.core.metric import gauge
 
 _GPM = "NVML's GPM (Hopper and newer), from the second sample on"
+GPU_GRAPHICS_ACTIVE_RATIO = gauge(
+    "gpu_graphics_active_ratio",
+    "gpu uuid",
+    "0..1",
+    "Share of the time in which the graphics and compute engine had work on it.",
+    _GPM,
+    "avg by (instance) (gpu_graphics_active_ratio)",
+)
 GPU_SM_ACTIVE_RATIO = gauge(
     "gpu_sm_active_ratio",
     "gpu uuid",
