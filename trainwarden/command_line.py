@@ -46,10 +46,10 @@ class CommandLine(argparse.ArgumentParser):
     def usual_help(self) -> str:
         """Return the help about the usual options, and about each command in one line."""
         formatter = self._get_formatter()
-        formatter.add_usage(self.usage or "%(prog)s [options] ...", [], [])
+        formatter.add_usage(self.usage or "%(prog)s [options] [COMMAND ...]", [], [])
         formatter.add_text(self.description)
         options = [each for each in self._actions if each.option_strings and each.option_strings[-1] in self._usual]
-        formatter.start_section("the usual options, of which --help-all shows all")
+        formatter.start_section("usual options (--help-all shows all)")
         formatter.add_arguments(options)
         formatter.end_section()
         text = formatter.format_help()

@@ -135,7 +135,7 @@ def test_the_engine_of_the_earlier_monitor_is_called_as_before(
     finally:
         engine.close()
         sink.close()
-    assert [message.payload["text"] for message in sink.messages] == ["🔥 R Training FAILED"], "a change is told once"
+    assert [message.payload["text"] for message in sink.messages] == ["🔥 R Training FAILED"], "one for each change"
 
 
 def test_doctor_tries_what_a_run_needs_and_leaves_nothing(
