@@ -159,6 +159,14 @@ INCIDENTS = [
         quick=True,
     ),
     Incident(
+        "a hang, with a budget relative to the run's own steps: three times their 99th percentile of 4 s",
+        lambda t: _hang(t) | {key: 12.0 for key in _hang(t) if key.startswith("training_stall_budget_seconds")},
+        {"TrainRunStalled": 42, "TrainRunCollectiveHung": 120},
+        also=frozenset({"TrainRunDegraded"}),
+        restarts=True,
+        stall=12,
+    ),
+    Incident(
         "the run crashes: out of GPU memory",
         lambda t: fleet(t, training=_failed(t, OOM)),
         {"TrainRunFailed": 15},

@@ -14,8 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from trainwarden.record.step_durations import StepDurations
+
 DEFAULT_STALE_SECONDS = 600.0
 STALL_VARIABLE = "TRAINWARDEN_STALL_SECONDS"
+FACTOR_VARIABLE = "TRAINWARDEN_STALL_FACTOR"
+# A budget that is a multiple of a run's own steps is never shorter, and stands on so many steps at least.
+LEAST_STALL_SECONDS = 10.0
+LEAST_STEPS = 100
 # idle and done may last for ever.
 DEFAULT_STALL_SECONDS: Mapping[str, float] = MappingProxyType(
     {"init": 1800.0, "compile": 1800.0, "train": 600.0, "eval": 1800.0, "checkpoint": 1800.0, "load": 1800.0}
@@ -31,6 +37,11 @@ def _read_stale(source: JsonObject, key: str) -> float:
     return seconds if seconds and seconds > 0 else DEFAULT_STALE_SECONDS
 
 
+def _read_factor(source: JsonObject, key: str) -> float | None:
+    factor = source.number(key)
+    return factor if factor and factor > 0 else None
+
+
 def _read_stall(source: JsonObject, key: str) -> Mapping[str, float]:
     stated = source.child(key)
     found = {phase: stated.number(phase) for phase in PHASES} if stated else {}
@@ -41,15 +52,34 @@ def _read_stall(source: JsonObject, key: str) -> Mapping[str, float]:
 class Thresholds(RecordDocument):
     """`thresholds` of `metadata.json`.
 
-    Seconds without any heartbeat until a run counts as timed out, and without progress, by phase, until as stalled.
+    Seconds without any heartbeat until a run counts as timed out, and without progress, by phase, until as stalled. In
+    the train phase `stall_factor` times the 99th percentile of the run's own steps, if it is given and that is shorter.
     """
 
     stale_seconds: float = key(_read_stale, default=DEFAULT_STALE_SECONDS)
     stall_seconds: Mapping[str, float] = key(_read_stall, default=DEFAULT_STALL_SECONDS)
+    stall_factor: float | None = key(_read_factor)
 
     def to_json(self) -> dict[str, Any]:
-        """Return both, defaults included: readers need not know those."""
-        return {"stale_seconds": self.stale_seconds, "stall_seconds": dict(self.stall_seconds)}
+        """Return all, defaults included: readers need not know those."""
+        factor = {} if self.stall_factor is None else {"stall_factor": self.stall_factor}
+        return {"stale_seconds": self.stale_seconds, "stall_seconds": dict(self.stall_seconds), **factor}
+
+    def stall_budget(self, phase: str, durations: StepDurations | None, *, inferred: bool = False) -> float | None:
+        """Return the seconds without progress after which a run counts as stalled; None if it never does.
+
+        Args:
+            phase: of the run.
+            durations: of its last steps, if it reports them.
+            inferred: whether phase and steps are taken from what it prints: then its own pace is not known.
+        """
+        absolute = self.stall_seconds.get(phase)
+        if self.stall_factor is None or phase != "train" or inferred or durations is None:
+            return absolute
+        if not durations.p99 or (durations.count or 0) < LEAST_STEPS:
+            return absolute
+        relative = max(self.stall_factor * durations.p99, LEAST_STALL_SECONDS)
+        return relative if absolute is None else min(relative, absolute)
 
 
 def known_phase(name: str) -> str:
@@ -64,8 +94,9 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
     """Return the thresholds of a run: those given, else those of the environment, else the defaults.
 
     Args:
-        given: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, each part optional.
-        environ: read for STALE_MINUTES and TRAINWARDEN_STALL_SECONDS, the budgets as `stall_budgets` reads them.
+        given: `{"stale_seconds": s, "stall_seconds": {phase: s}, "stall_factor": times}`, each part optional.
+        environ: read for STALE_MINUTES, TRAINWARDEN_STALL_SECONDS (the budgets as `stall_budgets` reads them) and
+            TRAINWARDEN_STALL_FACTOR.
 
     Raises:
         InvalidThreshold: a value is no positive number, or a key is unknown.
@@ -76,9 +107,12 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
     if environ.get("STALE_MINUTES"):
         stale = _positive("STALE_MINUTES", environ["STALE_MINUTES"], 60.0)
     stall |= given_stall(environ)
+    factor = given_factor(environ)
     for name, value in (given or {}).items():
         if name == "stale_seconds":
             stale = _positive(f"thresholds[{name!r}]", value)
+        elif name == "stall_factor":
+            factor = _positive(f"thresholds[{name!r}]", value)
         elif name == "stall_seconds" and isinstance(value, Mapping):
             for phase, seconds in value.items():
                 if phase not in PHASES:
@@ -87,9 +121,19 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
         else:
             raise InvalidThreshold(
                 f"thresholds: {name!r}: {value!r} is not understood; "
-                "expected 'stale_seconds': seconds or 'stall_seconds': {phase: seconds}"
+                "expected 'stale_seconds': seconds, 'stall_seconds': {phase: seconds} or 'stall_factor': times"
             )
-    return Thresholds(stale, MappingProxyType(stall))
+    return Thresholds(stale, MappingProxyType(stall), factor)
+
+
+def given_factor(environ: Mapping[str, str]) -> float | None:
+    """Return the factor of the stall budget that the environment gives; None without one.
+
+    Raises:
+        InvalidThreshold: it is no positive number.
+    """
+    text = environ.get(FACTOR_VARIABLE, "")
+    return _positive(FACTOR_VARIABLE, text) if text.strip() else None
 
 
 def given_stall(environ: Mapping[str, str]) -> dict[str, float]:

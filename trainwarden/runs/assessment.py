@@ -166,7 +166,9 @@ def assess(
         else None,
     )
     phase = (metadata and metadata.phase) or "train"
-    budget = thresholds.stall_seconds.get(phase, math.inf)
+    inferred = bool(metadata and metadata.phase_source)
+    budget = thresholds.stall_budget(phase, progress.step_durations if progress else None, inferred=inferred)
+    budget = math.inf if budget is None else budget
     # A loop that evaluates or saves makes no steps, for as long as its phase may last.
     limits = stale, stale if phase == "train" else max(stale, budget)
     failure = _failure(snapshot.error, metadata) if snapshot.state == "failed" else None

@@ -23,6 +23,7 @@ from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import owner_of
 from trainwarden.record.thresholds import (
+    FACTOR_VARIABLE,
     STALL_VARIABLE,
     InvalidThreshold,
     choose,
@@ -327,12 +328,14 @@ def _thresholds(options: argparse.Namespace, environ: Mapping[str, str]) -> dict
     """Return the variables that pass the thresholds on to the command."""
     stall: dict[str, float] = {}
     stale: float | None = None
+    factor: float | None = None
     try:
         if options.thresholds is not None:
             document = read_yaml(options.thresholds).data() or {}
             in_file = choose(document, {})
             stall = {phase: in_file.stall_seconds[phase] for phase in document.get("stall_seconds") or {}}
             stale = in_file.stale_seconds if "stale_seconds" in document else None
+            factor = in_file.stall_factor
         for text in options.stall_seconds or ():
             stall |= stall_budgets(text, "--stall-seconds")
         # What the environment gives counts where neither option nor file does.
@@ -343,6 +346,8 @@ def _thresholds(options: argparse.Namespace, environ: Mapping[str, str]) -> dict
         raise UsageError(f"{where}{error}") from None
     stale = options.stale_seconds if options.stale_seconds is not None else stale
     variables = {STALL_VARIABLE: stall_text(stall)} if stall else {}
+    if factor is not None:
+        variables[FACTOR_VARIABLE] = f"{factor:.12g}"
     return variables if stale is None else {**variables, "STALE_MINUTES": f"{stale / 60:.6g}"}
 
 

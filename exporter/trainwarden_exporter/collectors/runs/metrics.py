@@ -74,8 +74,8 @@ TRAINING_STALL_BUDGET_SECONDS = gauge(
     "training_stall_budget_seconds",
     "run_id",
     "seconds",
-    "Stall threshold of the phase that the run is in; absent where the phase has none.",
-    "metadata.json: phase, thresholds.stall_seconds",
+    "Stall budget of the run's phase, from its own steps where a factor is given; absent where the phase has none.",
+    "metadata.json: phase, thresholds; progress.json: step_durations",
     "time() - training_motion_timestamp_seconds > on (instance, run_id) group_left () training_stall_budget_seconds"
     + WHILE_RUNNING,
 )

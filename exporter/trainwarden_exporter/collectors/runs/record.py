@@ -85,6 +85,14 @@ class RunRecord:
             return None
         return self.progress
 
+    @property
+    def stall_budget(self) -> float | None:
+        """The seconds without progress after which the run counts as stalled in its phase; None if it never does."""
+        phase = (self.metadata and self.metadata.phase) or "train"
+        durations = self.current_progress.step_durations if self.current_progress else None
+        inferred = bool(self.metadata and self.metadata.phase_source)
+        return self.thresholds.stall_budget(phase, durations, inferred=inferred)
+
     def precedence(self, now: float) -> tuple[bool, float, str]:
         """Return what a user's runs are ordered by: first what has not ended, then the latest sign of life.
 
@@ -192,12 +200,10 @@ def is_quiet(record: RunRecord, step_time: float | None, now: float) -> bool:
         return False
     # Of a record that states no thresholds, those of the exporter.
     metadata, limits = record.metadata, record.thresholds
-    last_update, phase_time, phase = (
-        (metadata.last_update, metadata.phase_time, metadata.phase) if metadata else (None, None, None)
-    )
+    last_update, phase_time = (metadata.last_update, metadata.phase_time) if metadata else (None, None)
     beats = [time for time in (last_update, step_time) if time is not None]
     moves = [time for time in (step_time, phase_time, record.attempt_start) if time is not None]
-    budget = limits.stall_seconds.get(phase or "train")
+    budget = record.stall_budget
     silent = bool(beats) and now - max(beats) > limits.stale_seconds / 2
     still = budget is not None and bool(moves) and now - max(moves) > budget / 2
     return silent or still

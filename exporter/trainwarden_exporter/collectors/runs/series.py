@@ -109,8 +109,7 @@ def add_liveness(
     labels = (record.run_id,)
     families.add_in_order(metrics.TRAINING_LIFE_TIMESTAMP_SECONDS, last_life(record, ranks, now), labels)
     if record.metadata:
-        budget = record.thresholds.stall_seconds.get(record.metadata.phase or "train")
-        families.add_in_order(metrics.TRAINING_STALL_BUDGET_SECONDS, budget, labels)
+        families.add_in_order(metrics.TRAINING_STALL_BUDGET_SECONDS, record.stall_budget, labels)
     if moves := motion(record, steps, logged, now):
         judged = (record.run_id, moves.phase, moves.basis)
         families.add_in_order(metrics.TRAINING_MOTION_TIMESTAMP_SECONDS, moves.moved, judged)

@@ -163,3 +163,12 @@ def test_a_run_that_trains_shows_no_last_line(runs: RunsTree) -> None:
     runs.metadata("r")
     runs.progress("r")
     assert not labelled(runs, "training_failure_message_info")
+
+
+def test_the_budget_may_be_a_multiple_of_the_runs_own_steps_unless_they_are_inferred(runs: RunsTree) -> None:
+    thresholds = {"stall_seconds": {"train": 300}, "stall_factor": 3}
+    runs.metadata("r", thresholds=thresholds)
+    runs.progress("r", step_durations={"count": 200, "p50": 8, "p99": 20, "max": 40})
+    assert only(runs, "training_stall_budget_seconds")[1] == 60
+    runs.metadata("r", thresholds=thresholds, phase_source="output")
+    assert only(runs, "training_stall_budget_seconds")[1] == 300
