@@ -160,7 +160,7 @@ def read_yaml(file: Path, max_values: int = MAX_VALUES) -> YamlValue:
     try:
         import yaml  # noqa: PLC0415  # 28 ms and 3 MiB, and not installed with the library alone
     except ImportError as error:
-        raise UsageError(f"{file}: PyYAML is not installed, expected trainwarden[exporter]") from error
+        raise UsageError(f"{file}: PyYAML is not installed; pip install 'trainwarden[exporter]' brings it") from error
     try:
         node = yaml.compose(content, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
