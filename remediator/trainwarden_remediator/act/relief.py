@@ -36,14 +36,15 @@ class Relief:
             return reason
         if not isinstance(job, ScheduledJob) or job.run_id != incident.run_id or job.generation < incident.generation:
             return None
-        if job.state is JobState.CANCELLED and incident.calls and _gives_new_job(incident):
-            return None  # by a call of the remediator
+        if job.state is JobState.CANCELLED and self._may_have_cancelled(incident):
+            return None
         over = job.state in (JobState.CANCELLED, JobState.COMPLETED)
         return f"job {job.job_id} is {job.scheduler_state}" if over else None
 
-
-def _gives_new_job(incident: Incident) -> bool:
-    return bool(incident.shape) and Shape(incident.shape).gives_new_job
+    def _may_have_cancelled(self, incident: Incident) -> bool:
+        """Return whether a call of the remediator may have cancelled the job, for this incident or another one."""
+        of_job = self._store.of_job(incident.scheduler or "", incident.job_id or "")
+        return any(each.calls and each.shape and Shape(each.shape).gives_new_job for each in (incident, *of_job))
 
 
 def _may_be_held(incident: Incident, job: Reading | None) -> bool:

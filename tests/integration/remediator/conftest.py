@@ -54,10 +54,19 @@ class Process:
 
     def start(self) -> None:
         """Start and wait until it is ready."""
+        self.launch()
+        wait_until(self._ready, "the remediator to be ready")
+
+    def launch(self) -> None:
+        """Start, and wait for nothing."""
         self._port_file.unlink(missing_ok=True)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.argv, stdout=log, stderr=log)
-        wait_until(self._ready, "the remediator to be ready")
+
+    def wait(self) -> int:
+        """Wait until it has ended by itself; return the exit status."""
+        assert self._process is not None
+        return self._process.wait(DEADLINE_SECONDS)
 
     def _ready(self) -> bool:
         assert self._process is not None

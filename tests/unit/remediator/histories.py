@@ -566,6 +566,9 @@ class AnyOrder(RuleBasedStateMachine):
                 cluster.get_its_turn()
             self.a_person_goes_on()
             self.a_person_answers(APPROVED)
+            # A clock that was set back puts a restart off by as much: no fault lasts for ever.
+            ahead = max((each.not_before for each in simulation.store.open_incidents()), default=0.0)
+            simulation.clock.jump += max(0.0, ahead - simulation.clock.now())
             simulation.settle(hurry=True)
             queued = any(each.state is JobState.WAITING for each in simulation.clusters)
             if not (simulation.store.pending() or simulation.store.open_incidents() or queued):

@@ -225,6 +225,25 @@ def test_a_refused_call_is_paged_and_the_page_outlives_the_end_of_the_old_job(ma
     assert [each.id for each in simulation.store.escalations()] == [incident.id]
 
 
+@both_shapes
+def test_a_call_that_ends_the_job_late_ends_no_earlier_page_of_the_run(make: Make, shape: Shape) -> None:
+    """The job is cancelled by the remediator, and not by its user: both pages are for a person."""
+    simulation = make(shape=shape)
+    simulation.driver.down = True
+    simulation.tick(1900, every=50)
+    [earlier] = simulation.store.escalations()
+    simulation.driver.down = False
+    simulation.driver.faults = ["late"]
+    while not simulation.cluster.late:
+        simulation.tick()
+    simulation.driver.down = True
+    simulation.tick(2500, every=50)
+    assert simulation.cluster.state is JobState.CANCELLED
+    simulation.driver.down = False
+    simulation.tick(3)
+    assert earlier.id in [each.id for each in simulation.store.escalations()]
+
+
 def test_a_held_job_that_the_controller_has_forgotten_is_submitted_again(make: Make) -> None:
     simulation = make(shape=Shape.RESUBMIT)
     simulation.crash_at_name = "COMMITTED to COMMITTED: after commit"
