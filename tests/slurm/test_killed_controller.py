@@ -39,9 +39,9 @@ def acting(own_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
         made.close()
 
 
-def submit(acting: ActingRemediator) -> Training:
+def submit(acting: ActingRemediator, *options: str) -> Training:
     """Submit a training, and wait until slurmctld has saved that it runs."""
-    training = acting.submit("run-1")
+    training = acting.submit("run-1", *options)
     # A change is what it saves for; this one changes nothing.
     acting.cluster.run("scontrol", "update", f"JobId={training.job_id}", "Comment=trainwarden:run-1")
     changed, saved = time.time(), acting.cluster.folder / "state" / "job_state"
@@ -83,6 +83,27 @@ def test_a_controller_that_is_killed_at_a_call_leads_to_one_start_at_most(acting
     acting.until(lambda: acting.over(training))
     assert not acting.at, "the controller was killed"
     given_at_most_once(acting, training)
+
+
+@pytest.mark.parametrize("point", ["submit: after call", pytest.param("commit: after call", marks=pytest.mark.long)])
+def test_a_submission_that_was_acknowledged_and_lost_leads_to_one_start_at_most(
+    own_cluster: Cluster, tmp_path: Path, point: str
+) -> None:
+    """Of a job that cannot be requeued: the held job, or that it was released, may be forgotten."""
+    acting = ActingRemediator(own_cluster, tmp_path / "state", resubmit=True)
+    try:
+        training = submit(acting, "--no-requeue")
+        acting.at[point] = lambda: kill_and_start(own_cluster)
+        acting.until(lambda: acting.over(training))
+        assert not acting.at, "the controller was killed"
+        assert len(training.starts_of_jobs) <= 2, acting.report()
+        last = acting.incidents(training)[-1]
+        if last.state is State.DONE:
+            assert len(training.starts_of_jobs) == 2, acting.report()
+        else:
+            assert (last.state, last.paging) == (State.ESCALATED, True), acting.report()
+    finally:
+        acting.close()
 
 
 @pytest.mark.long

@@ -90,6 +90,14 @@ def test_a_suspended_job_is_left_until_it_is_resumed(acting: ActingRemediator) -
     assert training.starts == [0, 1], acting.report()
 
 
+def test_a_task_of_an_array_is_restarted_as_any_job(acting: ActingRemediator) -> None:
+    training = acting.submit("run-1", "--array=3")
+    acting.until(lambda: acting.over(training))
+    assert [each.state for each in acting.incidents(training)] == [State.DONE], acting.report()
+    assert training.starts == [0, 1], acting.report()
+    assert [call.verb for call in acting.store.calls_of_job("slurm", str(training.job_id))] == ["prepare", "commit"]
+
+
 def test_a_heterogeneous_job_is_refused_with_the_reason(acting: ActingRemediator) -> None:
     training = acting.submit("run-1", "--ntasks=1", ":", "--ntasks=1", "--comment=trainwarden:run-1")
     acting.until(lambda: acting.over(training))

@@ -100,15 +100,20 @@ def test_a_hung_rank_leads_to_a_restart_from_the_checkpoint(watched: WatchedClus
     watched.cluster.run("scancel", str(job.job_id))
 
 
-def test_a_hold_that_its_user_lays_upon_the_released_job_is_left(watched: WatchedCluster) -> None:
-    """The job waits for its old credential to expire: SLURM describes the hold of `uhold` otherwise than a requeue."""
-    job = watched.submit("held", EXAMPLE, *ENDLESS)
+@pytest.mark.parametrize("how", ["uhold", pytest.param("hold", marks=pytest.mark.long)])
+def test_a_hold_that_a_person_lays_upon_the_released_job_is_left(watched: WatchedCluster, how: str) -> None:
+    """The job waits for its old credential to expire: SLURM describes such a hold otherwise than a requeue.
+
+    `hold` by root is that of an administrator.
+    """
+    run_id = f"held-by-{how}"
+    job = watched.submit(run_id, EXAMPLE, *ENDLESS)
     job.has_passed(5)
     job.signal_rank(1, signal.SIGSTOP)
     wait_until(lambda: "release" in watched.calls(job), "the release", timeout=150)
-    watched.wait_for_incident("held", state="VERIFYING")
-    watched.cluster.run("scontrol", "uhold", str(job.job_id))
-    incident = watched.wait_for_incident("held", state="ESCALATED")
+    watched.wait_for_incident(run_id, state="VERIFYING")
+    watched.cluster.run("scontrol", how, str(job.job_id))
+    incident = watched.wait_for_incident(run_id, state="ESCALATED")
     assert "held, and not by us" in incident["reason"]
     assert watched.calls(job).count("release") == 1
     assert job.starts == 1

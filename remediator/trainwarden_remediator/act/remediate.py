@@ -415,7 +415,9 @@ class Remediator:
     def _step_back(self, incident: Incident, target: RestartTarget) -> None:
         """End the attempt anew if no start was given since; else page: it is unknown what lives under which count."""
         if incident.state is State.COMMITTED and not self._actor.has_committed(incident):
-            self._move(incident, State.IN_DOUBT, "the scheduler has forgotten that it ended the attempt")
+            # A new job that is there all the same is found by its token.
+            forgotten = "the scheduler has forgotten that it ended the attempt"
+            self._move(incident, State.IN_DOUBT, forgotten, successor=None)
             return
         if target.shape.gives_new_job:
             self._escalate(

@@ -15,7 +15,9 @@ import threading
 from pathlib import Path
 
 from trainwarden_remediator import app
+from trainwarden_remediator.act.act import Actor
 from trainwarden_remediator.cli import main
+from trainwarden_remediator.store.store import Store
 
 
 def _crashpoint(number: int, points: Path, lock: threading.Lock, passed: list[str], name: str) -> None:
@@ -29,6 +31,6 @@ def _crashpoint(number: int, points: Path, lock: threading.Lock, passed: list[st
 
 if __name__ == "__main__":
     point = functools.partial(_crashpoint, int(sys.argv[1]), Path(sys.argv[2]), threading.Lock(), [])
-    app.Store = functools.partial(app.Store, crashpoint=point)  # type: ignore[misc,assignment]  # as a service never has
-    app.Actor = functools.partial(app.Actor, crashpoint=point)  # type: ignore[misc,assignment]
+    # A service has no such points.
+    vars(app).update({each.__name__: functools.partial(each, crashpoint=point) for each in (Store, Actor)})
     sys.exit(main(sys.argv[3:]))

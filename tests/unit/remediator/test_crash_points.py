@@ -2,8 +2,8 @@
 
 Each path is a row of `PATHS`. It is run once without a death, which lists its points; then once for each point, dying
 there. A death is an exception that nothing in the product catches: what was not committed is lost, as with SIGKILL. The
-restart by the simulated schedulers is in test_faults.py; that by real SLURM, with the same deaths at some of the
-points, in tests/slurm (test_restart.py, test_killed_controller.py).
+restart by the simulated schedulers is in test_faults.py; the real process, which is killed by a signal, in
+tests/integration/remediator/test_killed_anywhere.py.
 """
 
 from __future__ import annotations

@@ -258,6 +258,25 @@ def test_a_held_job_that_the_controller_has_forgotten_is_submitted_again(make: M
     assert simulation.driver.calls.count("submit: none") == 2
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["both forgotten", "the new job kept"])
+def test_an_attempt_whose_end_the_controller_has_forgotten_is_ended_again(make: Make, kept: bool) -> None:
+    """With it, the controller may have lost the job that was submitted for it, or not."""
+    simulation = make(shape=Shape.RESUBMIT)
+    saved = simulation.cluster.save()
+    simulation.crash_at_name = "COMMITTED to COMMITTED: after commit"
+    while not simulation.crashes:
+        simulation.tick()
+    assert simulation.store.open_incidents()[0].successor
+    simulation.cluster.forget(saved)
+    if not kept:
+        simulation.cluster.submissions.clear()
+    simulation.driver.boots += 1
+    simulation.settle()
+    check_one_start(simulation)
+    assert simulation.driver.calls.count("prepare: none") == 2
+    assert simulation.driver.calls.count("submit: none") == (1 if kept else 2)
+
+
 def test_a_held_job_that_is_gone_without_a_trace_is_paged_and_not_replaced(make: Make) -> None:
     simulation = make(shape=Shape.RESUBMIT)
     simulation.crash_at_name = "COMMITTED to COMMITTED: after commit"
