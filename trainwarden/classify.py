@@ -10,6 +10,7 @@ from trainwarden.failures.exception_types import Classification, of_errno, of_ty
 from trainwarden.failures.exits import classify_exit
 from trainwarden.failures.judge import UNKNOWN, Evidence, find_cause
 from trainwarden.failures.messages import MESSAGE_LIMIT, classify_message, failure_of_phrase
+from trainwarden.failures.out_of_memory import suggestion
 from trainwarden.failures.records import evidence_in, weighed
 from trainwarden.taxonomy import FAILURES, Failure
 
@@ -36,9 +37,18 @@ def classify_exception(exc: BaseException, *, ambient: BaseException | None = No
         return FAILURES[UNKNOWN]
 
 
-def recovery_suggestion(exc: BaseException) -> str:
-    """Return what to change after such an exception, one or two sentences. Never raises."""
-    return classify_exception(exc).hint
+def recovery_suggestion(exc: BaseException, *, batch_size: float | None = None) -> str:
+    """Return what to change after such an exception, one or two sentences. Never raises.
+
+    Args:
+        exc: the exception.
+        batch_size: of the training: after a GPU ran full, the one that may fit is suggested.
+    """
+    failure = classify_exception(exc)
+    try:
+        return suggestion(failure, text_of(exc, MESSAGE_LIMIT), batch_size)
+    except Exception:  # noqa: BLE001  # whatever a message and a batch size are
+        return failure.hint
 
 
 def _evidence(exc: BaseException, ambient: BaseException | None) -> list[Evidence]:

@@ -57,6 +57,7 @@ WITH_QUERIES = {
     "TrainRunDegraded",
     "TrainRunSucceeded",
     "TrainRankSilent",
+    "TrainRunGpuTaken",
     "TrainRunUnobserved",
 }
 # Whether a run may be restarted is judged by these alone.

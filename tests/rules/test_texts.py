@@ -13,6 +13,7 @@ RUNS = {
     "TrainRunNeverStarted": ["queued", "trainwarden.run()"],
     "TrainRunDegraded": ["process alive", "write to the"],
     "TrainRankSilent": ["node up", "process alive", "start again without it"],
+    "TrainRunGpuTaken": ["nvidia-smi lists the processes", "GPUs of its own"],
     "TrainRunTwoLiveAttempts": ["end the older one", "trainwarden checkpoints"],
     "TrainLogSilent": ["nvidia-smi", "py-spy dump", "PYTHONUNBUFFERED=1"],
     "TrainRunUnobserved": ["nothing watches them", "timeout 5 ls", "restart it"],

@@ -7,6 +7,7 @@ import re
 
 from trainwarden.failures.entries import FAILURES
 from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, VAGUE_TYPES, Evidence, find_cause, strength
+from trainwarden.failures.out_of_memory import is_left_over
 from trainwarden.failures.quotation import LINES_BEFORE, is_exception, is_in_command, is_quoted, unlabelled
 from trainwarden.failures.windows import (
     ESCAPE_SEQUENCE,
@@ -50,12 +51,6 @@ _OF_NAMES = frozenset((
 # What may follow from a failure elsewhere, however certain it is: as the patterns have it.
 _SYMPTOMS = frozenset(("rendezvous", "peer_timeout", "store_timeout", "cancelled", "nccl_system", "data_exception"))
 _NAME = rb"(has no attribute|cannot import name) '[^'\n]*'"
-# PyTorch's message of a full GPU lists the memory of each process on it.
-_SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ([KMGT])iB"
-_TOTAL = rf"total capacity of {_SIZE}"
-_OWN = rf"this process has {_SIZE} memory in use"
-_OTHERS = rf"\bProcess \d{{1,9}} has {_SIZE} memory in use"
-_UNITS = {"K": 1, "M": 2**10, "G": 2**20, "T": 2**30}
 
 
 class Record:
@@ -364,22 +359,4 @@ def is_quoting(kind: str) -> bool:
 
 def refined(slug: str | None, text: str) -> str | None:
     """Return the slug, more exact where the record is."""
-    return "gpu_oom_leftover" if slug == "cuda_oom" and _is_left_over(text) else slug
-
-
-def _is_left_over(text: str) -> bool:
-    """Return whether other processes hold most of the full GPU.
-
-    In a container a process may be listed by a number that is not its own, so it counts only where this process is
-    named as well.
-    """
-    if "memory in use" not in text:
-        return False
-    total, own = re.search(_TOTAL, text), re.search(_OWN, text)
-    if not total or not own:
-        return False
-    return sum(_size(*found) for found in re.findall(_OTHERS, text)) >= _size(*total.groups()) / 2
-
-
-def _size(number: str, unit: str) -> float:
-    return float(number) * _UNITS[unit]
+    return "gpu_oom_leftover" if slug == "cuda_oom" and is_left_over(text) else slug

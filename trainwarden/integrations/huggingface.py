@@ -54,10 +54,12 @@ class TrainwardenCallback(TrainerCallback):  # type: ignore[misc]  # transformer
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Begin the run, unless one is in progress."""
         self._adapter.begin(_FRAMEWORK, model=_name(model))
-        self._begin(state)
+        self._begin(args, state)
 
     @never_raises
-    def _begin(self, state: Any) -> None:
+    def _begin(self, args: Any, state: Any) -> None:
+        if self._adapter.run:
+            self._adapter.run.note("training_configuration", batch_size=_batch_size(args, state))
         self._adapter.expect(state.max_steps)
         self._tokens = state.num_input_tokens_seen
         self._saved = None
@@ -154,10 +156,14 @@ def _name(model: Any) -> str | None:
     return given or (None if model is None else type(model).__name__)
 
 
+def _batch_size(args: Any, state: Any) -> int:
+    """Return the batch size per device, which the Trainer may have lowered by itself."""
+    return int(state.train_batch_size or args.train_batch_size)
+
+
 def _samples(args: Any, state: Any) -> int:
     """Return the samples of one step over all ranks; the last step of an epoch may have fewer."""
-    per_device: int = state.train_batch_size or args.train_batch_size
-    return per_device * int(args.gradient_accumulation_steps) * int(args.world_size)
+    return _batch_size(args, state) * int(args.gradient_accumulation_steps) * int(args.world_size)
 
 
 def _number(value: Any) -> float | None:

@@ -74,7 +74,8 @@ class Attempt(RecordDocument):
 class Metadata(RecordDocument):
     """`metadata.json`. `last_update` is the liveness of the process, and no sign that it trains.
 
-    `user_id` is the uid that the job runs as, where another user writes the record for it.
+    `user_id` is the uid that the job runs as, where another user writes the record for it. `gpu_type` is the type of
+    the GPU that rank 0 trains on, and `gpu_count` how many its process sees.
     """
 
     run_id: str | None = TEXT
@@ -98,6 +99,8 @@ class Metadata(RecordDocument):
     model: str | None = TEXT
     method: str | None = TEXT
     world_size: int | None = INTEGER
+    gpu_type: str | None = TEXT
+    gpu_count: int | None = INTEGER
     host: str | None = TEXT
     pid: int | None = INTEGER
     user_id: int | None = INTEGER

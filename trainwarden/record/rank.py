@@ -73,8 +73,9 @@ class RankBeat(RecordDocument):
     """`ranks/<rank>.json`: `time` is the liveness of the rank's process, `step` where its loop is, `status` its end.
 
     `gpu` is the number of its GPU on the host and `uuid` the GPU's. `process_start` (clock ticks since boot) and
-    `pid_namespace` belong to `pid`. `sections` are mean seconds of a step. `owner` is the uid that the file belongs to
-    which it was read from.
+    `pid_namespace` belong to `pid`. `gpu_taken_bytes` is the memory of its GPU that others used before training,
+    where that was too much. `sections` are mean seconds of a step. `owner` is the uid that the file belongs to which it
+    was read from.
     """
 
     rank: int = required(INTEGER)
@@ -87,6 +88,7 @@ class RankBeat(RecordDocument):
     attempt_key: str | None = TEXT
     gpu: int | None = INTEGER
     uuid: str | None = TEXT
+    gpu_taken_bytes: int | None = INTEGER
     process_start: int | None = INTEGER
     pid_namespace: int | None = INTEGER
     sections: Mapping[str, float] = _SECTIONS

@@ -114,6 +114,8 @@ def failure_sentinel(
     when: float | None = None,
 ) -> Sentinel:
     """Return the `_error` of the attempt `key`; on this host and now unless `host` and `when` (Unix seconds) differ."""
+    from trainwarden.failures.out_of_memory import suggestion  # noqa: PLC0415  # few need it: it takes long to load
+
     return Sentinel(
         time=time.time() if when is None else when,
         message=shorten(message, MAX_MESSAGE),
@@ -128,7 +130,7 @@ def failure_sentinel(
         subsystem=failure.subsystem,
         severity=failure.severity,
         fault=failure.fault,
-        hint=failure.hint,
+        hint=suggestion(failure, message),
         traceback=traceback and shorten(traceback, MAX_TRACEBACK),
         exit_code=exit_code,
     )

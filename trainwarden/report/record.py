@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import stat
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainwarden.beneath import open_inside
-from trainwarden.record.clock import from_iso
 from trainwarden.record.document import FileContent, JsonObject, read_file
-from trainwarden.record.folder import ERRORS, EVENTS, LOG
+from trainwarden.record.folder import ERRORS, LOG
 from trainwarden.record.snapshot import read_snapshot
 from trainwarden.redaction import label_text, redact
 from trainwarden.report.story import (
@@ -33,22 +32,23 @@ from trainwarden.report.story import (
 )
 from trainwarden.runs.assessment import ENDED, Assessment
 from trainwarden.runs.attempts import AttemptHistory, attempts_of
+from trainwarden.runs.journal import MAX_JOURNAL_BYTES, Event, parsed_line, read_events
 from trainwarden.runs.status import step_text
 from trainwarden.runs.table import duration_text, number_text
 from trainwarden.signals.progress import ProgressReader
 from trainwarden.taxonomy import FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
-_MAX_JOURNAL = 8 * 2**20
-_MAX_EVENTS = 20_000
 _LOG_BYTES = 2 * 2**20
 _LOG_LINES = 40
 _MAX_ERRORS = 5
 _MAX_MOMENTS = 200
 _MEGABYTE = 1e6
-_SKIPPED = frozenset(("gpu_stats", "lines_dropped", "phase_changed", "checkpoint_digests", "training_configuration"))
+_SKIPPED = frozenset(
+    ("gpu_stats", "lines_dropped", "phase_changed", "checkpoint_digests", "progress_noted", "training_configuration")
+)
 # Events of the remediator in the journal, and the tone of each.
 _DECISIONS = {
     "attempt_restarted": CALM,
@@ -85,7 +85,7 @@ def story_of_record(folder: Path, run: Assessment, gpus: int | None, gpu_hour_do
         costs=_costs(run, attempts, gpu_hour_dollars),
         evidence=_evidence(folder, run),
     )
-    events = list(_events(folder))
+    events = read_events(folder)
     until = end if end is not None else run.time
     story.spans = [*_attempt_spans(attempts, until), *_phase_spans(events, attempts, until)]
     story.moments = _moments(events)
@@ -257,32 +257,37 @@ def _decisions(events: Sequence[Event]) -> list[Decision]:
 
 
 def _plots_of_events(events: Sequence[Event], run: Assessment) -> list[Plot]:
-    steps: list[tuple[float, float]] = []
-    memory: dict[str, list[tuple[float, float]]] = {"allocated": [], "reserved": [], "peak": []}
-    for at, event, data in events:
-        step = data.number("step")
-        if step is not None and event in ("checkpoint_saved", "attempt_lost"):
-            steps.append((at, step))
-        if event == "gpu_stats":
-            for name, key in (
-                ("allocated", "allocated_mb"),
-                ("reserved", "reserved_mb"),
-                ("peak", "peak_allocated_mb"),
-            ):
-                value = data.number(key)
-                if value is not None:
-                    memory[name].append((at, value * _MEGABYTE))
+    """Return what the journal keeps of the past: step, loss, throughput and GPU memory over time."""
+    steps = _points(events, ("progress_noted", "checkpoint_saved", "attempt_lost"), "step")
     progress = run.progress
     if progress and progress.step is not None and (moved := progress.step_time or progress.last_updated):
         steps.append((moved, float(progress.step)))
-    lines = [Line(name, points) for name, points in memory.items() if len(points) > 1]
-    plots = []
-    if len(steps) > 1:
-        question = "The step at each save, and the last one: all that a record keeps of the past."
-        plots.append(Plot("Step", question, "", [Line("step", sorted(steps))]))
-    if lines:
-        plots.append(Plot("GPU memory of rank 0", "As PyTorch counts it, once a minute.", "bytes", lines))
-    return plots
+    of_progress = partial(_points, events, ("progress_noted",))
+    of_gpus = partial(_points, events, ("gpu_stats",), factor=_MEGABYTE)
+    plots = [
+        _plot("Step", "The step as the run noted it, ever more rarely, and at each save.", "", {"step": sorted(steps)}),
+        _plot("Loss", "As the run noted it, ever more rarely.", "", {"loss": of_progress("loss")}),
+        _plot("Throughput", "As the run noted it, ever more rarely.", "", {
+            "tokens/s": of_progress("tokens_per_second"),
+            "samples/s": of_progress("samples_per_second"),
+        }),
+        _plot("GPU memory of rank 0", "As PyTorch counts it, once a minute.", "bytes", {
+            "allocated": of_gpus("allocated_mb"),
+            "reserved": of_gpus("reserved_mb"),
+            "peak": of_gpus("peak_allocated_mb"),
+        }),
+    ]  # fmt: skip
+    return [plot for plot in plots if plot is not None]
+
+
+def _points(events: Sequence[Event], names: Sequence[str], key: str, factor: float = 1.0) -> list[tuple[float, float]]:
+    found = [(event.time, event.data.number(key)) for event in events if event.name in names]
+    return [(at, value * factor) for at, value in found if value is not None]
+
+
+def _plot(title: str, question: str, unit: str, values: Mapping[str, list[tuple[float, float]]]) -> Plot | None:
+    lines = [Line(name, points) for name, points in values.items() if len(points) > 1]
+    return Plot(title, question, unit, lines) if lines else None
 
 
 def _plots_of_log(folder: Path) -> list[Plot]:
@@ -334,35 +339,9 @@ def _evidence(folder: Path, run: Assessment) -> list[Evidence]:
 
 
 def _last_errors(folder: Path) -> list[JsonObject]:
-    content = read_file(folder / ERRORS, _MAX_JOURNAL)
+    content = read_file(folder / ERRORS, MAX_JOURNAL_BYTES)
     lines = content.data.splitlines()[-_MAX_ERRORS:] if isinstance(content, FileContent) else []
-    return [JsonObject(values) for line in lines if isinstance(values := _parsed(line), dict)]
-
-
-Event = tuple[float, str, JsonObject]
-
-
-def _events(folder: Path) -> Iterator[Event]:
-    """Yield time, name and data of the events, in order of time."""
-    found: list[Event] = []
-    for name in (f"{EVENTS}.1", EVENTS):
-        content = read_file(folder / name, _MAX_JOURNAL)
-        for line in content.data.splitlines()[-_MAX_EVENTS:] if isinstance(content, FileContent) else ():
-            values = _parsed(line)
-            stated = values.get("timestamp") if isinstance(values, dict) else None
-            at = from_iso(stated) if isinstance(stated, str) else None
-            if at is None or not isinstance(values, dict):
-                continue
-            data = values.get("data")
-            found.append((at, str(values.get("event_type")), JsonObject(data if isinstance(data, dict) else {})))
-    yield from sorted(found, key=lambda event: event[0])
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    return [JsonObject(values) for line in lines if isinstance(values := parsed_line(line), dict)]
 
 
 def _log_tail(folder: Path, size: int) -> bytes:

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.classify import classify_message
+from trainwarden.failures.out_of_memory import suggestion
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import METADATA, PROGRESS
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 from trainwarden.record.thresholds import DEFAULT_STALE_SECONDS, Thresholds
 from trainwarden.redaction import label_text
+from trainwarden.runs.journal import read_events
 from trainwarden.runs.places import last_log_line, raw_phase
 from trainwarden.taxonomy import FAILURES
 
@@ -136,6 +138,7 @@ class Assessment:
                 "age_seconds": _rounded(None if saved is None else self.time - saved),
             },
             "ranks": ranks_document(self),
+            "gpus": gpus_document(self),
             "failure": self.failure,
             "error_type": self.error_type,
             "last_log": self.last_log,
@@ -235,6 +238,34 @@ def ranks_document(assessment: Assessment) -> dict[str, Any] | None:
     }
 
 
+def gpus_document(assessment: Assessment) -> dict[str, Any] | None:
+    """Return which GPUs rank 0 sees, and those of ranks that other processes used before training; None if unknown."""
+    metadata = assessment.metadata
+    taken = [rank for rank in assessment.ranks if rank.gpu_taken_bytes and rank.attempt_key == assessment.attempt_key]
+    if not taken and (metadata is None or metadata.gpu_count is None):
+        return None
+    return {
+        "type": _text(metadata and metadata.gpu_type, 128),
+        "count": metadata and metadata.gpu_count,
+        "taken": [
+            {"rank": rank.rank, "host": _text(rank.host, 128), "gpu": rank.gpu, "bytes": rank.gpu_taken_bytes}
+            for rank in taken
+        ],
+    }
+
+
+def _action(failure: Failure, message: str, folder: Path) -> str:
+    """Return what a person should change after a failure, with the numbers that are known."""
+    found = suggestion(failure, message, _batch_size(folder))
+    return _ACTIONS.get(failure.slug, found) if found == failure.hint else found
+
+
+def _batch_size(folder: Path) -> float | None:
+    """Return the batch size that the script noted last with `note("training_configuration", batch_size=…)`."""
+    noted = [event.data.number("batch_size") for event in read_events(folder, ("training_configuration",))]
+    return next((size for size in reversed(noted) if size is not None), None)
+
+
 def _status(
     folder: Path,
     snapshot: Snapshot,
@@ -247,7 +278,7 @@ def _status(
     metadata = snapshot.metadata
     if snapshot.state == "failed":
         message = snapshot.error.told if snapshot.error else (metadata and metadata.reason) or "no reason recorded"
-        action = _ACTIONS.get(failure.slug, failure.hint) if failure else "Check the error's details in _error"
+        action = _action(failure, message, folder) if failure else "Check the error's details in _error"
         return FAILED, f"Error: {message}", action
     if snapshot.state == "succeeded":
         return SUCCEEDED, _own_reason(metadata) or "Training complete", ""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.record.clock import from_iso, to_iso
-from trainwarden.record.document import FileContent, JsonObject, read_file, read_json
-from trainwarden.record.folder import EVENTS, SUMMARY
+from trainwarden.record.clock import to_iso
+from trainwarden.record.document import JsonObject, read_json
+from trainwarden.record.folder import SUMMARY
 from trainwarden.redaction import label_text
+from trainwarden.runs.journal import read_events
 
 if TYPE_CHECKING:
     from trainwarden.runs.assessment import Assessment
 
-_MAX_JOURNAL = 8 * 2**20
 _MAX_ATTEMPTS = 1000
 _STATUSES = {"completed": "SUCCEEDED", "failed": "FAILED", "cancelled": "CANCELLED"}
 
@@ -143,7 +142,7 @@ def _running(known: AttemptHistory, run: Assessment) -> AttemptHistory:
 
 def _add_events(folder: Path, found: dict[int, AttemptHistory]) -> None:
     """Complete attempts that left no summary from the journal: when they began, and how they were lost."""
-    for event, when, data in _events(folder):
+    for when, event, data in read_events(folder, ("training_started", "attempt_lost")):
         number = data.integer("attempt")
         if number is None or number >= _MAX_ATTEMPTS:
             continue
@@ -164,24 +163,6 @@ def _add_events(folder: Path, found: dict[int, AttemptHistory]) -> None:
                 final_step=data.integer("step"),
                 failure=_text(error.text("failure") or error.text("message")) if error else "no end recorded",
             )
-
-
-def _events(folder: Path) -> list[tuple[str, float | None, JsonObject]]:
-    events = []
-    for name in (f"{EVENTS}.1", EVENTS):
-        content = read_file(folder / name, _MAX_JOURNAL)
-        for line in content.data.splitlines() if isinstance(content, FileContent) else ():
-            if b'"training_started"' not in line and b'"attempt_lost"' not in line:
-                continue
-            try:
-                values = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(values, dict) and isinstance(values.get("data"), dict):
-                stated = values.get("timestamp")
-                when = from_iso(stated) if isinstance(stated, str) else None
-                events.append((str(values.get("event_type")), when, JsonObject(values["data"])))
-    return events
 
 
 def _own_steps(attempts: list[AttemptHistory]) -> list[AttemptHistory]:

@@ -11,7 +11,7 @@ from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.redaction import label_text, plain
 from trainwarden.runs.arguments import add_stale_argument, interval_seconds, stale_seconds
-from trainwarden.runs.assessment import ENDED, UNKNOWN, Assessment, assess, eta_seconds, ranks_document
+from trainwarden.runs.assessment import ENDED, UNKNOWN, Assessment, assess, eta_seconds, gpus_document, ranks_document
 from trainwarden.runs.places import (
     CannotRead,
     RecordFolder,
@@ -96,6 +96,7 @@ def status_text(run: Assessment, where: str) -> str:
         ("Attempt", _attempt(run)),
         ("Duration", duration_text(run.duration_seconds) if run.duration_seconds is not None else ""),
         ("Ranks", _ranks(run)),
+        ("GPUs", _gpus(run)),
         ("Checkpoint", _checkpoint(run)),
         ("Model", label_text(metadata.model, 128) if metadata and metadata.model else ""),
         ("Last log", run.last_log or ""),
@@ -183,3 +184,15 @@ def _checkpoint(run: Assessment) -> str:
     parts.append(None if saved.time is None else age_text(run.time - saved.time))
     parts.append(label_text(saved.path, 300))
     return ", ".join(part for part in parts if part)
+
+
+def _gpus(run: Assessment) -> str:
+    found = gpus_document(run)
+    if found is None:
+        return ""
+    text = f"{found['count']} x {found['type'] or 'GPU'}" if found["count"] is not None else ""
+    taken = [f"{each['bytes'] / 2**30:.1f} GiB of rank {each['rank']}'s" for each in found["taken"][:8]]
+    if taken:
+        more = " …" if len(found["taken"]) > 8 else ""
+        text += f"{'; ' if text else ''}before the training other processes used {', '.join(taken)}{more}: nvidia-smi"
+    return text

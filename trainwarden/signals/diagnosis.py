@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause, strength
+from trainwarden.failures.out_of_memory import suggestion
 from trainwarden.failures.quotation import is_exception, unlabelled
 from trainwarden.failures.records import refined, with_exception
 from trainwarden.signals.model import Match, Signal, Verdict
@@ -113,7 +114,7 @@ def _verdict(cause: Evidence, matches: list[Match]) -> Verdict:
         severity=signal.severity or (known.severity if known else "error"),
         fault=signal.fault or advice.fault,
         action=signal.action or advice.action,
-        hint=advice.hint,
+        hint=suggestion(known, match.text) if known else advice.hint,
         signal=signal.name,
         fields=fields,
         evidence=(match, *same[: EVIDENCE - 1]),

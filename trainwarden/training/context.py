@@ -19,7 +19,7 @@ from trainwarden.record.rank import RankBeat
 from trainwarden.record.step_durations import StepDurations
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.training.events import CaughtError, RunEvent
-from trainwarden.training.gpu_memory import GpuDevice
+from trainwarden.training.gpu_memory import GpuDevice, MemoryBefore
 from trainwarden.training.loop import LoopSnapshot, Rates, finite
 from trainwarden.training.rank_process import RankProcess
 
@@ -65,8 +65,9 @@ class RunContext:
         write_errors: int = 0,
         lines_dropped: int = 0,
         copy_state: Mapping[str, Any] | None = None,
+        device: GpuDevice | None = None,
     ) -> Metadata:
-        """Return `metadata.json` at `now`, Unix seconds."""
+        """Return `metadata.json` at `now`, Unix seconds; `device` is the GPU in use, where it is known."""
         # After the clock was set back a start may lie in the future; readers must not wait for it.
         latest = now if state.end_time is None else state.end_time
         this = start.this
@@ -100,7 +101,7 @@ class RunContext:
             lines_dropped=lines_dropped or None,
             thresholds=self.thresholds,
             s3=copy_state or {},
-        ).replace(**read_run_settings())
+        ).replace(**({"gpu_type": device.name, "gpu_count": device.count} if device else {}), **read_run_settings())
 
     def progress(
         self, start: AttemptStart, view: LoopSnapshot, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
@@ -181,6 +182,7 @@ class RunContext:
         step: int | None,
         now: float,
         device: GpuDevice | None = None,
+        before: MemoryBefore | None = None,
         sections: Mapping[str, float] | None = None,
     ) -> RankBeat:
         """Return the beat of the rank at `now`, Unix seconds.
@@ -190,12 +192,14 @@ class RunContext:
             step: where the loop is.
             now: Unix seconds.
             device: the GPU in use, where it is known.
+            before: its memory before training, where it is known.
             sections: mean seconds of a step.
         """
         process = self.process if device is None else self.process.using(device)
         known = {
             "gpu": process.gpu,
             "uuid": process.uuid,
+            "gpu_taken_bytes": before.used_by_others if before and not before.is_healthy else None,
             "process_start": process.start,
             "pid_namespace": process.namespace,
             "sections": sections or None,

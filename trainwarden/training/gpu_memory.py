@@ -1,4 +1,4 @@
-"""The GPU that a process trains on, and its memory, as PyTorch has them, where PyTorch is in use already.
+"""The GPU that a process trains on, its memory and who else uses that, as PyTorch has them, where it is in use already.
 
 A call into the allocator may wait for a hanging GPU. So the loop's own thread makes it, inside `step()`, and the thread
 that writes the heartbeat only sets `due`. PyTorch is never imported here, CUDA or HIP never initialised.
@@ -19,6 +19,8 @@ SAMPLE_SECONDS = 10.0
 # More than the CUDA context of this process, which counts as used memory too.
 _HEALTHY_SHARE = 0.1
 _MB = 2**20
+_GB = 2**30
+_MAX_NAME = 100
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # After the first step collective and mathematical libraries have buffers of their own as well.
 _LIBRARIES_BYTES = 2048 * _MB
@@ -41,10 +43,35 @@ class GpuMemorySample:
 
 @dataclass(frozen=True)
 class GpuDevice:
-    """A GPU: its number among those that the process sees, and its UUID as NVIDIA's driver writes it."""
+    """A GPU: its number among those that the process sees, and its UUID as NVIDIA's driver writes it.
+
+    `name` is its type, such as NVIDIA H100 80GB HBM3, and `count` how many the process sees.
+    """
 
     number: int | None
     uuid: str | None
+    name: str | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryBefore:
+    """The memory of the GPU before training, in bytes: all of it, and what is used by anything but this process.
+
+    `allowed` is how much may be used: the CUDA context of this process counts as used, too.
+    """
+
+    used_by_others: int
+    total: int
+    allowed: float
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether no more is used than may be."""
+        return self.used_by_others <= self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.used_by_others / _GB:.1f} of {self.total / _GB:.1f} GiB"
 
 
 @dataclass(frozen=True)
@@ -77,10 +104,11 @@ class GpuMemory:
     `stats` is replaced as a whole, so any thread may read it.
 
     Args:
-        is_recorded: whether the memory is sampled; else only the device is read, once.
+        is_recorded: whether the memory is sampled; else the device and who else uses it are read, once.
 
     Attributes:
         device: the GPU that is in use; None until it is known.
+        before: its memory before training; None until it is known.
     """
 
     def __init__(self, *, is_recorded: bool = True) -> None:
@@ -88,6 +116,7 @@ class GpuMemory:
         self.due = False
         self.stats = GpuMemoryStats()
         self.device: GpuDevice | None = None
+        self.before: MemoryBefore | None = None
         self._is_recorded = is_recorded
         self._stopped = False
         self._armed_time = float("-inf")
@@ -95,9 +124,10 @@ class GpuMemory:
     def check_before_start(self) -> None:
         """Measure how much memory other processes use, if CUDA or HIP is initialised already. Never raises."""
         try:
-            cuda = _initialised_cuda() if self._is_recorded else None
+            cuda = _initialised_cuda()
             if cuda is not None:
-                self.stats = GpuMemoryStats(healthy_before_start=_is_free(cuda, cuda.memory_stats()))
+                self.device = _device(cuda)
+                self._note_before(_before(cuda, cuda.memory_stats()))
         except Exception:  # a broken GPU fails the training soon enough
             logger.debug("the memory of the GPU could not be read", exc_info=True)
 
@@ -117,18 +147,41 @@ class GpuMemory:
                 return
             if self.device is None:
                 self.device = _device(cuda)
-            if not self._is_recorded:
-                self._stopped = True
-            else:
-                counters = cuda.memory_stats()
-                if self.stats.healthy_before_start is None:
-                    # The run began before CUDA: this is the first measurement.
-                    healthy = _is_free(cuda, counters, _LIBRARIES_BYTES)
-                    self.stats = replace(self.stats, healthy_before_start=healthy)
+            counters = cuda.memory_stats() if self._is_recorded or self.before is None else {}
+            if self.before is None:
+                # The run began before CUDA: this is the first measurement.
+                self._note_before(_before(cuda, counters, _LIBRARIES_BYTES))
+            if self._is_recorded:
                 self.stats = _add(self.stats, _sample(counters))
+            else:
+                self._stopped = True
         except Exception as error:  # noqa: BLE001  # whatever state the GPU is in, training goes on
             self._stopped = True
             logger.warning("the memory of the GPU is not recorded any more: %s", error)
+
+    def unhealthy_data(self) -> dict[str, Any]:
+        """Return the data of the event `gpu_unhealthy`."""
+        device, before = self.device, self.before
+        return {
+            "gpu": device and device.number,
+            "uuid": device and device.uuid,
+            "gpu_type": device and device.name,
+            "used_by_others_mb": before and _megabytes(before.used_by_others),
+            "total_mb": before and _megabytes(before.total),
+        }
+
+    def _note_before(self, before: MemoryBefore) -> None:
+        self.before = before
+        self.stats = replace(self.stats, healthy_before_start=before.is_healthy)
+        if not before.is_healthy:
+            device = self.device or GpuDevice(None, None)
+            logger.warning(
+                "other processes use %s of the memory of GPU %s%s before the training: it may run out of memory; "
+                "nvidia-smi lists them",
+                before,
+                "?" if device.number is None else device.number,
+                f" ({device.name})" if device.name else "",
+            )
 
 
 def _initialised_cuda() -> Any | None:
@@ -140,22 +193,25 @@ def _initialised_cuda() -> Any | None:
 
 
 def _device(cuda: Any) -> GpuDevice:
-    number = uuid = None
+    number = uuid = name = count = None
     with contextlib.suppress(Exception):  # of another version of PyTorch
         number = int(cuda.current_device())
+        count = int(cuda.device_count())
+        properties = cuda.get_device_properties(number)
+        name = str(properties.name)[:_MAX_NAME]
         # In versions before 2.4 there is none; a partition of a GPU has its own.
-        found = str(cuda.get_device_properties(number).uuid)
+        found = str(properties.uuid)
         if _UUID.fullmatch(found) and sys.modules["torch"].version.hip is None:
             is_partition = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
             uuid = f"{'MIG' if is_partition else 'GPU'}-{found}"
-    return GpuDevice(number, uuid)
+    return GpuDevice(number, uuid, name, count)
 
 
-def _is_free(cuda: Any, counters: dict[str, Any], allowed_bytes: int = 0) -> bool:
-    """Return whether little of the device's memory is used by anything but PyTorch in this process."""
+def _before(cuda: Any, counters: dict[str, Any], libraries: int = 0) -> MemoryBefore:
+    """Measure how much of the device's memory is used by anything but PyTorch in this process."""
     free, total = cuda.mem_get_info()
     used_by_others = total - free - counters.get("reserved_bytes.all.current", 0)
-    return bool(used_by_others <= max(total * _HEALTHY_SHARE, allowed_bytes))
+    return MemoryBefore(max(0, int(used_by_others)), int(total), max(total * _HEALTHY_SHARE, libraries))
 
 
 def _sample(counters: dict[str, Any]) -> GpuMemorySample:

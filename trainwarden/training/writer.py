@@ -21,7 +21,7 @@ from trainwarden.record.folder import (
     SUMMARY,
 )
 from trainwarden.record.ownership import Owner
-from trainwarden.record.progress import Checkpoint
+from trainwarden.record.progress import Checkpoint, Progress
 from trainwarden.record.rank import remove_old_hosts
 from trainwarden.record.sentinels import Sentinel, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
@@ -41,6 +41,9 @@ from trainwarden.training.usage_warnings import UsageWarnings
 
 PROGRESS_SECONDS = 0.5
 GPU_EVENT_SECONDS = 60.0
+# How often progress is noted in the journal: every five seconds at first, then about 100 times in each tenfold time.
+NOTE_SECONDS = 5.0
+_NOTE_SHARE = 0.025
 _END_TRIES = 3
 # Reserved at the end to write the state of the copy into the record.
 _MARGIN_SECONDS = 1.0
@@ -101,9 +104,9 @@ class RecordWriter:
         # Rank 0 does it for all.
         self._has_removed_old = context.beginning is None
         self._written_reports = 0
-        self._progress_time = self._metadata_time = self._gpu_time = _NEVER
+        self._progress_time = self._metadata_time = self._gpu_time = self._note_time = _NEVER
         self._reported_phase = phase()
-        self._checkpoint_is_new = False
+        self._checkpoint_is_new = self._has_noted_gpu = False
         # Another process owns the record of this attempt, too: nothing more may be written for it.
         self._is_lost = False
         # The files that could not be written at the end, and the last reason.
@@ -271,12 +274,16 @@ class RecordWriter:
 
     def _add_events(self) -> None:
         phase, since = self._phase()
-        before, before_since = self._reported_phase
-        if phase != before:
+        phase_before, since_before = self._reported_phase
+        if phase != phase_before:
             self._reported_phase = (phase, since)
-            seconds = round(max(0.0, since - before_since), 3)
-            data = {"phase": phase, "before": before, "seconds": seconds}
+            seconds = round(max(0.0, since - since_before), 3)
+            data = {"phase": phase, "before": phase_before, "seconds": seconds}
             self._event_log.add(RunEvent(since, "phase_changed", data))
+        before = self._gpu_memory.before
+        if before is not None and not before.is_healthy and not self._has_noted_gpu:
+            self._has_noted_gpu = True
+            self._event_log.add_now("gpu_unhealthy", self._gpu_memory.unhealthy_data())
         sample, now = self._gpu_memory.stats.last, time.monotonic()
         if sample is not None and now - self._gpu_time >= GPU_EVENT_SECONDS:
             self._gpu_time = now
@@ -295,6 +302,7 @@ class RecordWriter:
                 write_errors=self.write_errors,
                 lines_dropped=self._event_log.dropped,
                 copy_state=self._store.copy_state(),
+                device=self._gpu_memory.device,
             )
             self._store.write(METADATA, metadata, durable=state.end_time is not None)
         self._written_state, self._metadata_time = state, time.monotonic()
@@ -314,8 +322,9 @@ class RecordWriter:
     def _write_beat(self) -> None:
         self._rank_state = self._state()
         sections = self._sections.add(time.monotonic(), *self._loop.section_totals())
-        now, device = time.time(), self._gpu_memory.device
-        self._rank.write(self.context.rank_beat(self._rank_state, self._loop.step, now, device, sections))
+        now, gpu = time.time(), self._gpu_memory
+        beat = self.context.rank_beat(self._rank_state, self._loop.step, now, gpu.device, gpu.before, sections)
+        self._rank.write(beat)
 
     def _remove_old_hosts(self) -> None:
         remove_old_hosts(self.context.folder, str(self.context.key), time.time())
@@ -340,6 +349,18 @@ class RecordWriter:
             self._store.write(CHECKPOINTED, document, durable=True)
         self._written_reports, self._checkpoint_is_new = view.reports, False
         self._progress_time = time.monotonic()
+        self._note_progress(document)
+
+    def _note_progress(self, progress: Progress) -> None:
+        """Note the progress in the journal, ever more rarely: what is shown of the past without a Prometheus."""
+        now = time.monotonic()
+        pause = max(NOTE_SECONDS, _NOTE_SHARE * (now - self._monotonic_start))
+        if self._ended is None and now - self._note_time < pause:
+            return
+        self._note_time = now
+        names = ("step", "loss", "tokens_per_second", "samples_per_second")
+        known = {name: getattr(progress, name) for name in names}
+        self._event_log.add_now("progress_noted", {name: value for name, value in known.items() if value is not None})
 
     def _write_journals(self) -> None:
         if self._is_lost:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.library.processes import Script
+from trainwarden.record.rank import RankBeat, read_ranks
 
 pytestmark = pytest.mark.process
 
@@ -33,6 +34,12 @@ torch.cuda.is_initialized = lambda: state.ready
 torch.cuda.memory_stats = memory_stats
 torch.cuda.mem_get_info = lambda: (taken[0] * MB, 1000 * MB)
 taken = [750]
+torch.version = types.SimpleNamespace(hip=None)
+torch.cuda.current_device = lambda: 1
+torch.cuda.device_count = lambda: 4
+torch.cuda.get_device_properties = lambda number: types.SimpleNamespace(
+    name="NVIDIA H100", uuid="8932f937-d72c-4106-c12f-20bd9faed9f6"
+)
 def sample(run, step, allocated):
     state.allocated = allocated * MB
     run._recorder.gpu_memory._armed_time = float("-inf")
@@ -71,9 +78,55 @@ with trainwarden.run("r") as run:
     assert event == {"allocated_mb": 100.0, "reserved_mb": 200.0, "peak_allocated_mb": 300.0}
 
 
-def test_a_device_that_somebody_else_has_filled_is_not_healthy_before_the_start(script: Script) -> None:
-    script.run(_FAKE + 'sys.modules["torch"] = torch\ntaken[0] = 600\ntrainwarden.run("r")\n')
+# In the first order CUDA is in use when the run begins; in the other, as in every example, only from the first step on.
+_ORDERS = {
+    "before": 'sys.modules["torch"] = torch\nrun = trainwarden.run("r")\nsample(run, 1, 100)\n',
+    "after": 'run = trainwarden.run("r")\nsys.modules["torch"] = torch\nsample(run, 1, 100)\n',
+}
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+def test_a_device_that_somebody_else_has_filled_is_reported_before_the_training(script: Script, order: str) -> None:
+    """A warning, an event, and the rank's heartbeat say how much of which GPU is taken, once."""
+    fill = "taken[0] = 60_000\ntorch.cuda.mem_get_info = lambda: (20_000 * MB, 80_000 * MB)\nstate.allocated = 0\n"
+    done = script.run(_FAKE + fill + _ORDERS[order].replace("100)", "0)") + "sample(run, 2, 0)\n")
+    assert done.returncode == 0, done.stderr
     assert script.read("summary.json")["gpu_stats"]["healthy_before_start"] is False
+    assert done.stderr.count("other processes use 58.6 of 78.1 GiB of the memory of GPU 1 (NVIDIA H100)") == 1
+    events = [json.loads(line) for line in (script.folder / "events.jsonl").read_text().splitlines()]
+    [event] = [event["data"] for event in events if event["event_type"] == "gpu_unhealthy"]
+    assert event == {
+        "gpu": 1,
+        "uuid": "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
+        "gpu_type": "NVIDIA H100",
+        "used_by_others_mb": 60_000.0,
+        "total_mb": 80_000.0,
+    }
+    metadata = script.read("metadata.json")
+    assert (metadata["gpu_type"], metadata["gpu_count"]) == ("NVIDIA H100", 4)
+    [beat] = read_ranks(script.folder)
+    assert isinstance(beat, RankBeat)
+    assert beat.gpu_taken_bytes == 60_000 * 2**20
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+def test_of_a_device_that_the_training_has_for_itself_nothing_is_reported(script: Script, order: str) -> None:
+    done = script.run(_FAKE + _ORDERS[order])
+    assert "other processes" not in done.stderr
+    assert "gpu_unhealthy" not in (script.folder / "events.jsonl").read_text()
+    [beat] = read_ranks(script.folder)
+    assert isinstance(beat, RankBeat)
+    assert beat.gpu_taken_bytes is None
+
+
+def test_every_rank_measures_its_own_device(script: Script) -> None:
+    fill = 'import os\nos.environ.update(RANK="3", WORLD_SIZE="4")\ntaken[0] = 100\nstate.allocated = 0\n'
+    done = script.run(_FAKE + fill + 'sys.modules["torch"] = torch\nrun = trainwarden.run("r")\n')
+    assert done.returncode == 0, done.stderr
+    assert "other processes use 0.9 of 1.0 GiB of the memory of GPU 1" in done.stderr
+    [beat] = read_ranks(script.folder)
+    assert isinstance(beat, RankBeat)
+    assert (beat.rank, beat.gpu_taken_bytes) == (3, 900 * 2**20)
 
 
 def test_cuda_is_never_initialised_and_torch_never_imported(script: Script) -> None:

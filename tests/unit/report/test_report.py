@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+import trainwarden
 from tests.unit.runs.records import NOW, RUN, foreign_run, write
+from tests.waiting import wait_until
 from trainwarden import cli
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample, PrometheusSeries
 from trainwarden.record.clock import to_iso
 from trainwarden.report.command import report
 from trainwarden.report.page import RUNBOOKS
+from trainwarden.runs.journal import read_events
 
 HOSTILE = "</pre><script>alert(1)</script> \"onmouseover='x' \u202egpj.exe \x1b[31m&amp;"
 FORBIDDEN = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "image", "use", "foreignobject"}
@@ -129,6 +132,25 @@ def test_the_headline_is_the_verdict_and_the_evidence_of_a_failure_comes_first(h
     assert text.index("The run has failed: CUDA out of memory") < text.index("Evidence") < text.index("What happened")
     assert "Do: Reduce batch size or sequence length" in text
     assert "cuda_oom: oom, category memory" in text
+
+
+def _noted_steps(folder: Path) -> list[int | None]:
+    return [event.data.integer("step") for event in read_events(folder, ("progress_noted",))]
+
+
+def test_a_record_alone_has_step_loss_and_throughput_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a script whose output nobody keeps."""
+    monkeypatch.setattr("trainwarden.training.writer.NOTE_SECONDS", 0.0)
+    with trainwarden.run("plain", dir=tmp_path, total_steps=40) as run:
+        for step in range(1, 41):
+            run.step(step, loss=4.0 / step, tokens=1000)
+            if step % 10 == 0:
+                wait_until(lambda step=step: _noted_steps(run.folder)[-1:] == [step])
+    text = Page(report(tmp_path / "plain")).text
+    assert "loss from" in text
+    assert "tokens/s from" in text
+    assert re.search(r"step from \d+ to 40", text)
+    assert "progress noted" not in text
 
 
 def test_every_drawing_can_be_heard_and_every_plot_read_as_a_table(hostile: Path) -> None:

@@ -54,6 +54,47 @@ def test_status_shows_what_a_person_needs_on_the_first_lines(
     assert "\x1b" not in text
 
 
+def test_the_gpus_of_a_run_are_named_and_those_that_others_use(
+    tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    folder = foreign_run(tmp_path)
+    known = json.loads((folder / "metadata.json").read_text())
+    write(folder / "metadata.json", **known, attempt_key="local:1", gpu_type="NVIDIA H100", gpu_count=8)
+    (folder / "ranks").mkdir()
+    beat = {"time": NOW, "host": "n1", "attempt_key": "local:1"}
+    write(folder / "ranks/3.json", rank=3, gpu=3, gpu_taken_bytes=60 * 2**30, **beat)
+    write(folder / "ranks/4.json", rank=4, gpu=4, gpu_taken_bytes=60 * 2**30, **{**beat, "attempt_key": "local:0"})
+    _, text = command("status", RUN, "--once")
+    assert (
+        "GPUs        8 x NVIDIA H100; before the training other processes used 60.0 GiB of rank 3's: nvidia-smi\n"
+        in text
+    )
+    _, text = command("status", RUN, "--json")
+    taken = [{"rank": 3, "host": "n1", "gpu": 3, "bytes": 60 * 2**30}]
+    assert json.loads(text)["gpus"] == {"type": "NVIDIA H100", "count": 8, "taken": taken}
+
+
+def test_a_full_gpu_leads_to_the_batch_size_that_may_fit(
+    tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    folder = foreign_run(tmp_path)
+    (folder / "_error").write_text(
+        "CUDA out of memory. Tried to allocate 4.00 GiB (GPU 0; 79.15 GiB total capacity; 76.00 GiB already allocated; "
+        "1.15 GiB free; 76.85 GiB reserved in total by PyTorch)"
+    )
+    _, text = command("status", RUN)
+    assert "Do          The step needed at least 80.0 GiB, and there were 78.0 GiB: lower the batch size per" in text
+    lines = [
+        {"timestamp": to_iso(NOW - 9), "event_type": "training_configuration", "data": {"batch_size": size}}
+        for size in (128, 64, "many")
+    ]
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    _, text = command("status", RUN)
+    assert "use a batch size of 62 at most instead of 64" in text
+
+
 def test_in_a_terminal_it_is_shown_again_until_the_run_ends(
     tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

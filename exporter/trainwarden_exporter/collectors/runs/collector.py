@@ -254,7 +254,10 @@ class RunsCollector:
 
     def _add_rank_places(self, families: Families, folder: RunFolder, ranks: Sequence[RankBeat]) -> None:
         """Add what seldom changes of the ranks, though each beat is another object."""
-        places = [(beat.rank, beat.host, beat.gpu, beat.uuid, beat.pid, self._processes.state(beat)) for beat in ranks]
+        places = [
+            (beat.rank, beat.host, beat.gpu, beat.uuid, beat.gpu_taken_bytes, beat.pid, self._processes.state(beat))
+            for beat in ranks
+        ]
         if folder.cached_places is None or folder.cached_places.made_from != places:
             own = Families()
             for beat, place in zip(ranks, places, strict=True):

@@ -18,6 +18,14 @@ TRAINING_RUN_ATTEMPT = gauge(
     "metadata.json: attempt",
     "changes(training_run_attempt[1d]) > 3",
 )
+TRAINING_RUN_GPUS = gauge(
+    "training_run_gpus",
+    "run_id gpu_type",
+    "GPUs",
+    "How many GPUs the process of rank 0 sees, and the type of the one that it trains on, as PyTorch has them.",
+    "metadata.json: gpu_count, gpu_type",
+    "sum by (gpu_type) (training_run_gpus)",
+)
 TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS = gauge(
     "training_attempt_start_timestamp_seconds",
     "run_id",

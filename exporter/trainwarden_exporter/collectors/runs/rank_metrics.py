@@ -55,6 +55,15 @@ TRAINING_RANK_INFO = gauge(
     "ranks/*.json: host, gpu, uuid, pid",
     "training_rank_step * on (instance, run_id, rank) group_left (host, uuid) training_rank_info",
 )
+TRAINING_RANK_GPU_TAKEN_BYTES = gauge(
+    "training_rank_gpu_taken_bytes",
+    "run_id rank",
+    "bytes",
+    "Memory of the rank's GPU that other processes used before training, where that was more than a tenth; absent "
+    "where it was less or is unknown.",
+    "ranks/*.json: gpu_taken_bytes",
+    "training_rank_gpu_taken_bytes * on (instance, run_id, rank) group_left (host, gpu, uuid) training_rank_info",
+)
 TRAINING_RANK_PROCESS_STATE = gauge(
     "training_rank_process_state",
     "run_id rank state",

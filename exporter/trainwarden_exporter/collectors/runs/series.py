@@ -47,7 +47,7 @@ REPORTED = {
     "samples_per_second": metrics.TRAINING_SAMPLES_PER_SECOND,
 }
 _IDENTITY = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
-_SETTINGS = operator.attrgetter(*_IDENTITY, "attempt", "phase", "phase_source")
+_SETTINGS = operator.attrgetter(*_IDENTITY, "attempt", "phase", "phase_source", "gpu_count", "gpu_type")
 # A copy that was not confirmed for so long does not show how old the heartbeats are now.
 UNCONFIRMED_SECONDS = 60.0
 
@@ -65,6 +65,8 @@ def add_settings(families: Families, record: RunRecord) -> None:
     _add_identity(families, run_id, metadata)
     if metadata:
         families.add(metrics.TRAINING_RUN_ATTEMPT, metadata.attempt, run_id=run_id)
+        gpu_type = label_text(metadata.gpu_type or "")
+        families.add(metrics.TRAINING_RUN_GPUS, metadata.gpu_count, run_id=run_id, gpu_type=gpu_type)
         _add_phase(families, run_id, metadata)
     if record.state is not None:
         for state in STATUSES:
@@ -203,8 +205,9 @@ def add_ranks(families: Families, run_id: str, ranks: Sequence[RankBeat], now: f
 
 
 def add_rank_place(families: Families, run_id: str, beat: RankBeat, process_state: str | None) -> None:
-    """Add where a rank runs, and the state of its process, None where it is unknown."""
+    """Add where a rank runs, who else used its GPU, and the state of its process, None where it is unknown."""
     rank = str(beat.rank)
+    families.add(rank_metrics.TRAINING_RANK_GPU_TAKEN_BYTES, beat.gpu_taken_bytes, run_id=run_id, rank=rank)
     families.add(
         rank_metrics.TRAINING_RANK_INFO,
         1,

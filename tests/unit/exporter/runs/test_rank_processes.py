@@ -171,6 +171,26 @@ def test_a_real_process_is_seen_to_stop_and_to_end() -> None:
         assert is_seen(GONE)
 
 
+def test_a_gpu_that_others_used_is_shown_and_the_type_of_the_run_s_gpus(tmp_path: Path) -> None:
+    runs = RunsTree(tmp_path / "runs", all_hosts=True)
+    runs.metadata("r", gpu_type="NVIDIA H100", gpu_count=8)
+    runs.rank("r", 0, gpu=0)
+    runs.rank("r", 1, gpu=1, gpu_taken_bytes=62_914_560_000)
+
+    def shown() -> list[str]:
+        return [
+            line for line in runs.text().splitlines() if line.startswith(("training_run_gpus{", "training_rank_gpu_"))
+        ]
+
+    assert shown() == [
+        'training_rank_gpu_taken_bytes{run_id="r",rank="1"} 62914560000.0',
+        'training_run_gpus{run_id="r",gpu_type="NVIDIA H100"} 8.0',
+    ]
+    # It is measured in the middle of an attempt: what is kept between scrapes must not hide it.
+    runs.rank("r", 0, gpu=0, gpu_taken_bytes=5)
+    assert 'training_rank_gpu_taken_bytes{run_id="r",rank="0"} 5.0' in shown()
+
+
 def test_each_rank_is_shown_with_its_host_gpu_and_process(tmp_path: Path, procfs: Procfs) -> None:
     runs = RunsTree(tmp_path / "runs", all_hosts=True, procfs=procfs.path)
     runs.metadata("r")
