@@ -9,10 +9,10 @@ from trainwarden.taxonomy import FAILURES
 
 OOM = FAILURES["cuda_oom"]
 NEW = (
-    "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.15 GiB "
-    "is free. Including non-PyTorch memory, this process has 78.00 GiB memory in use. Of the allocated memory 76.00 GiB is "
-    "allocated by PyTorch, and 0.85 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
-    "large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.15 GiB is free."
+    " Including non-PyTorch memory, this process has 78.00 GiB memory in use. "
+    "Of the allocated memory 76.00 GiB is allocated by PyTorch, and 0.85 GiB is reserved by PyTorch but unallocated. "
+    "If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
 OLD = (
     "CUDA out of memory. Tried to allocate 4.00 GiB (GPU 0; 79.15 GiB total capacity; 76.00 GiB already allocated; "
