@@ -245,7 +245,7 @@ def gpus_document(assessment: Assessment) -> dict[str, Any] | None:
     if not taken and (metadata is None or metadata.gpu_count is None):
         return None
     return {
-        "type": _text(metadata and metadata.gpu_type, 128),
+        "type": _text(metadata.gpu_type if metadata else None, 128),
         "count": metadata and metadata.gpu_count,
         "taken": [
             {"rank": rank.rank, "host": _text(rank.host, 128), "gpu": rank.gpu, "bytes": rank.gpu_taken_bytes}

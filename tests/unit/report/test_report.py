@@ -134,8 +134,11 @@ def test_the_headline_is_the_verdict_and_the_evidence_of_a_failure_comes_first(h
     assert "cuda_oom: oom, category memory" in text
 
 
-def _noted_steps(folder: Path) -> list[int | None]:
-    return [event.data.integer("step") for event in read_events(folder, ("progress_noted",))]
+def _await_noted(folder: Path, step: int) -> None:
+    def noted() -> list[int | None]:
+        return [event.data.integer("step") for event in read_events(folder, ("progress_noted",))]
+
+    wait_until(lambda: noted()[-1:] == [step])
 
 
 def test_a_record_alone_has_step_loss_and_throughput_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +148,8 @@ def test_a_record_alone_has_step_loss_and_throughput_over_time(tmp_path: Path, m
         for step in range(1, 41):
             run.step(step, loss=4.0 / step, tokens=1000)
             if step % 10 == 0:
-                wait_until(lambda step=step: _noted_steps(run.folder)[-1:] == [step])
-    text = Page(report(tmp_path / "plain")).text
+                _await_noted(run.folder, step)
+    text = Page(report(tmp_path / "plain").text).text
     assert "loss from" in text
     assert "tokens/s from" in text
     assert re.search(r"step from \d+ to 40", text)
