@@ -37,7 +37,8 @@ GOLDEN = Path(__file__).parent / "golden.prom"
 
 def fixture_tree(runs: RunsTree) -> RunsTree:
     """A healthy run, a failed, a finished, a foreign, a printing one, an empty folder, another node's, rubbish."""
-    runs.metadata("healthy", framework="torch", model="tiny", method="pretrain", thresholds={"stale_seconds": 90})
+    named = {"framework": "torch", "model": "tiny", "method": "pretrain", "gpu_type": "NVIDIA H100", "gpu_count": 2}
+    runs.metadata("healthy", thresholds={"stale_seconds": 90}, **named)
     runs.progress(
         "healthy",
         high_water=120,
@@ -51,7 +52,8 @@ def fixture_tree(runs: RunsTree) -> RunsTree:
         checkpoint={"path": "/c/100", "step": 100, "time": to_iso(NOW - 60), "size_bytes": 4096, "count": 2},
     )
     for rank in (0, 1):
-        runs.rank("healthy", rank, sections={"data": 0.25, "forward": 0.5} if rank else None)
+        taken = {"sections": {"data": 0.25, "forward": 0.5}, "gpu_taken_bytes": 2**34} if rank else {}
+        runs.rank("healthy", rank, **taken)
     runs.metadata("failed", attempt=1, attempt_key="slurm:12:1", job_id="12", scheduler="slurm")
     runs.write(
         "failed",

@@ -149,7 +149,7 @@ def test_a_record_alone_has_step_loss_and_throughput_over_time(tmp_path: Path, m
             run.step(step, loss=4.0 / step, tokens=1000)
             if step % 10 == 0:
                 _await_noted(run.folder, step)
-    text = Page(report(tmp_path / "plain").text).text
+    text = Page(report(tmp_path / "plain").html).text
     assert "loss from" in text
     assert "tokens/s from" in text
     assert re.search(r"step from \d+ to 40", text)
