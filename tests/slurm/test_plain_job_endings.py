@@ -23,6 +23,13 @@ _NCCL = (
     'timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." >&2; '
     "exit 134\n"
 )
+# As users of the SLURM log monitor have it, in a folder of their own.
+_SIGNALS = """\
+class_name: SlurmLogMonitor
+inactivity_threshold_seconds: 20
+log_signals:
+  - {name: license_refused, pattern: 'license server (?P<host>\\S+) refused', pattern_type: regex}
+"""
 # Preempted jobs are on n1 and n2, whose place one job takes; the others are on n3.
 _JOBS = {
     "healthy": (STEPS + ON, "--nodelist=n3"),
@@ -30,6 +37,7 @@ _JOBS = {
     "requeued": (STEPS + ON, "--nodelist=n3"),
     "preempted": (STEPS + ON, "--partition=requeue", "--nodelist=n1", "--exclusive"),
     "displaced": (STEPS + ON, "--partition=cancel", "--nodelist=n2", "--exclusive"),
+    "quiet": (STEPS + "echo 'license server lic1 refused'; sleep 3600\n", "--nodelist=n3"),
     "limited": (STEPS + ON, "--nodelist=n3", "--time=1"),
 }
 _PARTITIONS = (
@@ -45,10 +53,15 @@ _RULE = "  - {match: {name: [%s]}, run_id: '%%x', inactivity: 60s, restart_stall
 def jobs(programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainJobs]:
     """All of them, submitted at once."""
     folder = tmp_path_factory.mktemp("endings")
-    rules = _RULE % ", ".join([*_JOBS, "lost"])
+    signals = folder / "signals/mine.yaml"
+    signals.parent.mkdir()
+    signals.write_text(_SIGNALS, encoding="utf-8")
+    rules = f"  - {{match: {{name: quiet}}, run_id: '%x', signals: {signals}}}\n"
+    rules += "  - {match: {name: sweep}, run_id: '%x_%a'}\n"
+    rules += _RULE % ", ".join([*(name for name in _JOBS if name != "quiet"), "lost"])
     with (
         running_cluster(programs, _SETTINGS, _PARTITIONS) as cluster,
-        watched_jobs(WatchedCluster(cluster, tools, folder), folder, rules) as found,
+        watched_jobs(WatchedCluster(cluster, tools, folder, log_roots=[signals.parent]), folder, rules) as found,
     ):
         for name, (text, *options) in _JOBS.items():
             found.submit(name, text, *options)
@@ -88,6 +101,12 @@ def test_numbers_that_are_none_alert_and_restart_nothing(jobs: PlainJobs) -> Non
     incident = jobs.watched.wait_for_incident("nan", failure_mode="crash")
     assert incident["action"] != "restart"
     assert jobs.attempts("nan") == jobs.keys("nan", 1)
+
+
+def test_a_users_signal_file_is_searched_for_and_says_how_long_a_log_may_stand_still(jobs: PlainJobs) -> None:
+    wait_until(lambda: jobs.watched.counts_signal("quiet", "license_refused"), "the user's signal", timeout=120)
+    jobs.watched.wait_for_alert("TrainRunStalled", "quiet")
+    assert jobs.attempts("quiet") == jobs.keys("quiet", 1)
 
 
 def test_an_adopted_job_is_restarted_and_watched_on(jobs: PlainJobs) -> None:
@@ -132,8 +151,25 @@ def test_a_time_limit_is_no_failure(jobs: PlainJobs) -> None:
 
 
 @pytest.mark.long
+def test_each_of_a_hundred_tasks_of_an_array_is_a_run_of_one_attempt(jobs: PlainJobs) -> None:
+    jobs.submit("sweep", "#!/bin/sh\necho 'step 9/9 | loss 2.0'\n", "--array=1-100", "--overcommit")
+    names = [f"sweep_{task}" for task in range(1, 101)]
+
+    def ended() -> bool:
+        found = [jobs.metadata(name) for name in names]
+        return all(each is not None and each.status == "succeeded" for each in found)
+
+    wait_until(ended, jobs.log, timeout=400)
+    keys = [key for name in names for key in jobs.attempts(name)]
+    assert len(keys) == len(set(keys)) == 100
+    assert len(list(jobs.watched.runs.glob("sweep*"))) == 100
+
+
+@pytest.mark.long
 def test_a_job_whose_node_is_lost_is_left_to_slurm_which_requeues_it(jobs: PlainJobs) -> None:
     cluster = jobs.watched.cluster
+    # It has the node for itself, where no other test has ended it.
+    cluster.run("scancel", str(jobs.ids["displaced"]))
     jobs.submit("lost", STEPS + ON, "--nodelist=n2")
     jobs.wait_for_step("lost", 10)
     cluster.kill("n2")

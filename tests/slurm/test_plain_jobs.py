@@ -141,6 +141,7 @@ def test_a_job_that_is_cancelled_raises_no_alert(jobs: PlainJobs) -> None:
     jobs.watched.cluster.run("scancel", str(jobs.ids["cancelled"]))
     metadata = jobs.wait_for_status("cancelled", "cancelled")
     assert metadata.reason == "cancelled through the scheduler"
+    jobs.watched.wait_for_state("cancelled", "cancelled")
     assert "TrainRunFailed" not in jobs.watched.alerts_so_far("cancelled")
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,14 @@ exit $status
 
 
 class WatchedCluster:
-    """Everything around the trainings; `flags` are more of the remediator. `stop()` leaves no process."""
+    """Everything around the trainings; `flags` are more of the remediator. `stop()` leaves no process.
 
-    def __init__(self, cluster: Cluster, tools: Tools, folder: Path, *flags: str) -> None:
+    Signal files of runs are read in `log_roots` and in the folder of the runs.
+    """
+
+    def __init__(
+        self, cluster: Cluster, tools: Tools, folder: Path, *flags: str, log_roots: Sequence[Path] = ()
+    ) -> None:
         self.cluster = cluster
         self.runs = folder / "runs"
         self.sink = SlackSink()
@@ -73,7 +78,9 @@ class WatchedCluster:
             *often,
             *flags,
         )
-        settings = StackSettings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
+        settings = StackSettings(
+            folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver, log_roots=log_roots
+        )
         self._stack = LocalStack(settings, tools)
 
     def start(self) -> None:
@@ -146,6 +153,14 @@ class WatchedCluster:
             return {sample.labels["alertname"] for sample in PrometheusClient(self._stack.prometheus_url).query(query)}
         except PrometheusError as error:
             raise AssertionError(str(error)) from None
+
+    def counts_signal(self, run_id: str, signal_name: str) -> bool:
+        """Whether the exporter has found a signal in the logs of a run."""
+        query = f'training_log_signals_total{{run_id="{run_id}",signal="{signal_name}"}} > 0'
+        try:
+            return bool(PrometheusClient(self._stack.prometheus_url).query(query))
+        except PrometheusError:
+            return False
 
     def wait_for_state(self, run_id: str, state: str) -> None:
         """Wait until the rules have been evaluated several times since a run is in this state."""

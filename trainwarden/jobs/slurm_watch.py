@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 # What a job writes last may become visible late on a shared file system.
 _LAST_OUTPUT_SECONDS = 10.0
+# sbatch makes the file of a job's output when it starts.
+_OUTPUT_SECONDS = 300.0
 # A job that is being ended for longer has a process that does not end.
 _COMPLETING_SECONDS = 120.0
 # A job that SLURM forgets before its end was read must be missing from so many lists.
@@ -284,6 +286,13 @@ class SlurmWatch:
         watched.record.look(lives=runs)
         for problem in watched.record.log.problems.values():
             self._complain(f"run {watched.record.job.run_id}: {problem}")
+        logs = watched.record.log
+        is_late = runs and self._clock() - (watched.job.started or self._clock()) > _OUTPUT_SECONDS
+        if is_late and logs.paths and not logs.positions() and not logs.problems:
+            self._complain(
+                f"run {watched.record.job.run_id}: none of its logs is there ({', '.join(logs.paths)}): on a disk of "
+                "its node? Its steps and the cause of its end are not seen"
+            )
 
     def _end(self, listed: Mapping[str, SlurmJob]) -> None:
         now = self._clock()

@@ -394,6 +394,17 @@ def test_the_logs_of_a_job_are_found_once_it_has_its_nodes(queue: Queue) -> None
     assert queue.step("train-1") == 10
 
 
+def test_a_log_that_is_on_a_disk_of_the_node_is_said_once(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    queue.put(1, standard_output="/tmp/no-such-folder/%x.out")
+    queue.put(2).write_text("step 1/9 loss 2.0\n")
+    for _ in range(20):
+        queue.look()
+    said = [record.message for record in caplog.records if "none of its logs is there" in record.message]
+    assert len(said) == 1
+    assert said[0].startswith("run train-1: none of its logs is there (/tmp/no-such-folder/train.out)")
+    assert queue.metadata("train-1").status == "running"
+
+
 def test_a_log_that_cannot_be_read_stops_neither_the_others_nor_their_ends(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
