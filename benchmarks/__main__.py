@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.tables import insert, machine
 
 # Each is a module here whose `measure()` returns its tables.
-NAMES = ("steps", "memory", "starting", "ranks", "logs", "scrapes", "faults", "rules", "remediator")
+NAMES = ("steps", "memory", "starting", "ranks", "logs", "scrapes", "faults", "rules", "remediator", "plain_jobs")
 
 
 def main() -> int:
