@@ -98,6 +98,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     two_phase = True
     runs = 1
+    # Of all jobs, where the scheduler knows users.
+    user: int | None = 1000
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +129,7 @@ class AnyOrder(RuleBasedStateMachine):
         simulation.policies.take(replace(simulation.policies, default=POLICIES[needs]))
         simulation.captures.seconds = capture
         for cluster in simulation.clusters:
-            cluster.user = 1000  # from the start, as a job's user never changes: an old answer has it too
+            cluster.user = self.user  # from the start, as a job's user never changes: an old answer has it too
             _goes_on(cluster, then)
 
     def _why_forbidden(self, target: RestartTarget) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.remediator.histories import AnyOrder, run
+from tests.unit.remediator.simulated_ray import SimulatedRayDriver
 from trainwarden_remediator.drivers.driver import Shape
 
 
@@ -25,9 +26,35 @@ class AnyOrderOfSubmits(AnyOrderOfResubmits):
     shape = Shape.SUBMIT
 
 
+class AnyOrderOfRayJobs(AnyOrderOfSubmits):
+    """The driver `ray` itself, with faults of its requests. Ray knows no users."""
+
+    user = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        simulation = self.simulation
+        simulation.driver = SimulatedRayDriver(simulation.clusters, simulation.durable)
+        simulation.driver.forbidden = self._why_forbidden
+        simulation.restart()
+
+    def a_person_holds_a_job_as_soon_as_it_waits(self, number: int, after_release: bool) -> None:
+        """Be no rule of this machine: Ray holds no jobs."""
+
+
+LONG = pytest.param(1000, marks=pytest.mark.long)
+
+
 @pytest.mark.parametrize("machine", [AnyOrderOfResubmits, AnyOrderOfSubmits])
-@pytest.mark.parametrize("histories", [15, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [15, LONG])
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], histories: int) -> None:
     run(machine, histories)
+
+
+@pytest.mark.parametrize("histories", [5, LONG])
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_order_of_events_starts_a_job_of_ray_twice(histories: int) -> None:
+    run(AnyOrderOfRayJobs, histories)

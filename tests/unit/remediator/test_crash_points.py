@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -19,12 +19,11 @@ from typing import Any, Protocol, cast
 import pytest
 
 from tests.unit.remediator import test_canary_job
-from tests.unit.remediator.fake_ray import END, FakeRay
 from tests.unit.remediator.fake_slurm import FakeSlurm
+from tests.unit.remediator.simulated_ray import SimulatedRayDriver
 from tests.unit.remediator.simulation import DOUBT_SECONDS, JOB, RUN, Cluster, Crash, FakeClock, Simulation
 from tests.unit.remediator.test_limits import Nodes
-from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse, PathAnswer
-from trainwarden.clients.ray_jobs import RayJobs
+from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
 from trainwarden.clients.slurm.client import ControlResult, SlurmClient
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
@@ -34,8 +33,6 @@ from trainwarden_remediator.canary_job.canary_job import RUN_ID
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState, Shape
 from trainwarden_remediator.drivers.local import LocalDriver
-from trainwarden_remediator.drivers.ray import RayDriver
-from trainwarden_remediator.drivers.ray_templates import RayTemplates
 from trainwarden_remediator.drivers.slurm import SlurmDriver
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 from trainwarden_remediator.incidents.incident import State
@@ -170,38 +167,13 @@ class LocalRestart(Restarting):
                 break
 
 
-class RayOf(FakeRay):
-    """Ray, around the truth of one job: what is stopped runs on for some seconds, and two answers are lost."""
-
-    def __init__(self, path: RayRestart, cluster: Cluster) -> None:
-        super().__init__()
-        self._path = path
-        self._cluster = cluster
-        self.lost_answers = 2
-        self.add(JOB, RUN)
-        self.on_stop, self.on_start = cluster.stop, self._started
-
-    def _started(self, job_id: str) -> None:
-        metadata = self.jobs[job_id]["metadata"]
-        assert self._path.durable(metadata["trainwarden_incident"]) is not None, "S5"
-        self._cluster.submit(metadata["trainwarden_incident"], metadata["trainwarden_replaces"], job_id)
-
-    def get(self, paths: Sequence[str]) -> list[PathAnswer]:
-        names = {JobState.CANCELLED: "STOPPED", JobState.FAILED: "FAILED"}
-        for job_id in self.jobs:
-            status = names.get(self._cluster.shown(job_id).state, "RUNNING")
-            self.jobs[job_id] |= {"status": status, "end_time": None if status == "RUNNING" else END}
-        return super().get(paths)
-
-
 class RayRestart(Restarting):
-    """The driver `ray`: stop, await the end, submit."""
+    """The driver `ray`: stop, await the end, submit. Two answers are lost."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, shape=Shape.SUBMIT)
-        driver: Any = RayDriver(RayJobs(RayOf(self, self.cluster)), RayTemplates(None), None, lambda: END / 1000)
-        driver.name = "sim"
-        self.driver = driver
+        self.driver = SimulatedRayDriver(self.clusters, self.durable)
+        self.driver.faults = ["lost reply", "lost reply"]
         self.restart()
 
     def act(self) -> None:
