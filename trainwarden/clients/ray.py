@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ JOBS_PATH = "/api/jobs/"
 NODES_PATH = "/api/v0/nodes?limit=10000"
 VERSION_PATH = "/api/version"
 GPUS_PATH = "/nodes?view=summary"
+
+# The first with tokens, and so the oldest that is supported; none before 2.54 takes a label selector for an entrypoint.
+OLDEST_VERSION, LABELS_VERSION = (2, 52), (2, 54)
 
 JOB_STATES = ("pending", "running", "succeeded", "failed", "stopped")
 UNDER_WAY = frozenset(("pending", "running"))
@@ -328,6 +332,12 @@ def read_version(document: object) -> RayVersion:
     """Read VERSION_PATH; what is missing is empty."""
     version = document if isinstance(document, dict) else {}
     return RayVersion(_text(version.get("ray_version")), _text(version.get("session_name")))
+
+
+def is_older(version: str, than: tuple[int, int]) -> bool:
+    """Return whether a version of Ray (`2.52.0`) is older; False where it is none that can be read."""
+    match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
+    return match is not None and (int(match[1]), int(match[2])) < than
 
 
 def _job(item: Mapping[str, Any]) -> RayJob:

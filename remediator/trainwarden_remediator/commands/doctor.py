@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from trainwarden.clients.prometheus import PrometheusClient
+from trainwarden.clients.ray import OLDEST_VERSION, is_older
 from trainwarden.clients.slurm.rights import Rights
 from trainwarden_remediator.act.resume_point import ResumePoints
 from trainwarden_remediator.app import build_drivers
 from trainwarden_remediator.config import RemediatorSettings
+from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.slurm import SlurmDriver
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.examine.choice import load_policies
@@ -43,6 +45,7 @@ def examine(settings: RemediatorSettings, form: str) -> int:
     found: list[Prospect] = []
     unknown: dict[str, str] = {}
     rights: dict[str, Rights | Unknown] = {}
+    warnings: list[str] = []
     drivers = build_drivers(settings)
     if not drivers:
         raise ConfigError(["--driver: none is given: nothing could be brought back"])
@@ -51,6 +54,8 @@ def examine(settings: RemediatorSettings, form: str) -> int:
         if isinstance(jobs, Unknown):
             unknown[name] = jobs.reason
             continue
+        if isinstance(driver, RayDriver):
+            warnings += _of_version(name, driver.version())
         slurm = driver if isinstance(driver, SlurmDriver) else None
         if slurm is not None:
             rights[name] = slurm.rights()
@@ -58,20 +63,33 @@ def examine(settings: RemediatorSettings, form: str) -> int:
         found += prospects(
             driver, listed, runs, policies, lambda run, trust: points.stops(run.run_id, run.attempt_key, trust)
         )
-    print(_as_json(rights, found, unknown) if form == "json" else "\n".join(_as_text(rights, found, unknown)))
+    if form == "json":
+        print(_as_json(rights, found, unknown, warnings))
+    else:
+        print("\n".join([*warnings, *_as_text(rights, found, unknown)]))
     if unknown:
         return _CANNOT_TELL
     return _SOME_NOT if any(each.obstacles for each in found) else _ALL_WELL
 
 
-def _as_json(rights: dict[str, Rights | Unknown], found: Sequence[Prospect], unknown: dict[str, str]) -> str:
+def _of_version(name: str, version: str | Unknown) -> list[str]:
+    if isinstance(version, Unknown) or not is_older(version, OLDEST_VERSION):
+        return []
+    oldest = ".".join(map(str, OLDEST_VERSION))
+    return [f"{name}: Ray {version} is older than {oldest}, the oldest that is supported: it has no tokens"]
+
+
+def _as_json(
+    rights: dict[str, Rights | Unknown], found: Sequence[Prospect], unknown: dict[str, str], warnings: Sequence[str]
+) -> str:
     shown = {
         name: {"unknown": each.reason}
         if isinstance(each, Unknown)
         else {**asdict(each), "accounts": sorted(each.accounts)}
         for name, each in rights.items()
     }
-    return json.dumps({"rights": shown, "jobs": [each.as_json() for each in found], "unknown": unknown}, indent=2)
+    jobs = [each.as_json() for each in found]
+    return json.dumps({"rights": shown, "jobs": jobs, "unknown": unknown, "warnings": list(warnings)}, indent=2)
 
 
 def _as_text(rights: dict[str, Rights | Unknown], found: Sequence[Prospect], unknown: dict[str, str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwarden.clients.kubernetes import KubernetesError, RayJobResource
-from trainwarden.clients.ray import RayError, RayJob
+from trainwarden.clients.ray import LABELS_VERSION, RayError, RayJob, is_older
 from trainwarden.clients.ray_jobs import (
     CallAnswer,
     PackageKeeper,
@@ -96,7 +96,7 @@ class RayDriver:
         self._named: tuple[str, ...] = ()
         self._found: dict[str, SubmittedJob | None] = {}
         self._all: dict[str, SubmittedJob] | None = None
-        self._session = ""
+        self._session = self._version = ""
         self._readings: dict[str, Reading] = {}
 
     def snapshot(self, job_ids: Collection[str] = ()) -> RayDriver:
@@ -140,6 +140,13 @@ class RayDriver:
         """Return the session of the head: it begins anew with each start of it, and forgets all jobs."""
         try:
             return clean(self._api.version().session, 80)
+        except RayError as error:
+            return Unknown(_no_answer(error))
+
+    def version(self) -> str | Unknown:
+        """Return which Ray it is."""
+        try:
+            return clean(self._api.version().version, 40)
         except RayError as error:
             return Unknown(_no_answer(error))
 
@@ -217,14 +224,14 @@ class RayDriver:
         if job_id not in self._found:
             wanted = dict.fromkeys((job_id, *(each for each in self._named if each not in self._found)))
             version, found = self._api.some(list(wanted))
-            self._session = version.session
+            self._session, self._version = version.session, version.version
             self._found.update(found)
         return self._found[job_id]
 
     def _read_all(self) -> dict[str, SubmittedJob]:
         if self._all is None:
             version, self._all = self._api.all()
-            self._session = version.session
+            self._session, self._version = version.session, version.version
         return self._all
 
     def _forgotten(self, job_id: str) -> str:
@@ -322,6 +329,11 @@ class RayDriver:
             template = self._template(job)
         except ConfigError as error:
             return clean(str(error), 400)
+        if template is not None and template.reserved.label_selector and is_older(self._version, LABELS_VERSION):
+            return (
+                f"{self._templates.path(job.run_id)} has an entrypoint_label_selector, which Ray "
+                f"{clean(self._version, 40)} does not take: remove it"
+            )
         again = f"register it (trainwarden-remediator ray register {job.submission_id})"
         without = "which Ray's job API does not return: it would come back without"
         if template is None and reserved is None:

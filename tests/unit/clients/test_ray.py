@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.ray.dashboard import gpu_node, job, status
-from trainwarden.clients.ray import read_gpus, read_jobs
+from trainwarden.clients.ray import OLDEST_VERSION, is_older, read_gpus, read_jobs
 from trainwarden.clients.ray_usage import RayAmount, RayUsage, read_usage
 
 
@@ -25,6 +25,14 @@ from trainwarden.clients.ray_usage import RayAmount, RayUsage, read_usage
 )
 def test_a_run_id_is_the_metadatas_else_the_environments_and_valid(fields: dict[str, Any], run_id: str) -> None:
     assert read_jobs([job("j", "RUNNING", **fields)])[0].run_id == run_id
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("2.51.1", True), ("2.9.0", True), ("2.52.0", False), ("2.60.0", False), ("3.0.0.dev0", False), ("", False)],
+)
+def test_versions_are_compared_by_their_numbers(version: str, expected: bool) -> None:
+    assert is_older(version, OLDEST_VERSION) == expected
 
 
 def test_jobs_of_any_shape_are_read_each_once() -> None:

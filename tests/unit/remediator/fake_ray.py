@@ -28,7 +28,7 @@ class FakeRay:
         self.living: set[str] = set()
         self.train_runs: list[dict[str, Any]] | None = []
         self.actors: dict[str, list[str]] = {}
-        self.session = "session_1"
+        self.session, self.version = "session_1", "2.60.0"
         self.is_down = False
         self.lost_requests = self.lost_answers = 0
         self.made: list[tuple[str, str]] = []
@@ -103,7 +103,7 @@ class FakeRay:
         plain, _, query = path.partition("?")
         name = unquote(plain.rpartition("/")[2])
         if plain == "/api/version":
-            return _json({"ray_version": "2.60.0", "session_name": self.session})
+            return _json({"ray_version": self.version, "session_name": self.session})
         if plain == "/api/jobs/":
             return _json(list(self.jobs.values()))
         if plain.startswith("/api/jobs/"):

@@ -13,6 +13,8 @@ from tests.ray.kubectl import write_kubectl
 from tests.unit.remediator.fake_ray import END, FakeRay
 from trainwarden.clients.kubernetes import KubernetesError, RayJobResource, list_ray_jobs
 from trainwarden.clients.ray_jobs import RayJobs, RayReserved
+from trainwarden_remediator.cli import main
+from trainwarden_remediator.commands import doctor
 from trainwarden_remediator.decide.decide import Lost, scheduler_objection
 from trainwarden_remediator.drivers.driver import (
     Absent,
@@ -158,6 +160,16 @@ def test_that_nodes_cannot_be_avoided_is_said_where_it_matters(ray: FakeRay) -> 
     assert answer.detail.endswith("Ray excludes no nodes: it may start on bad1, bad2")
 
 
+def test_a_job_of_another_run_is_neither_stopped_nor_submitted(ray: FakeRay) -> None:
+    """Its id may be that of an alert, and its metadata alone say whose it is."""
+    ray.add("job", "run-2")
+    stopped = driver(ray).prepare(target())
+    ray.end("job", "FAILED")
+    submitted = driver(ray).commit(target())
+    assert (stopped.outcome, submitted.outcome) == (CallOutcome.UNCLEAR, CallOutcome.UNCLEAR)
+    assert ray.made == []
+
+
 def test_ids_keep_their_root_over_restarts_and_stay_short() -> None:
     first = submission_id(target())
     assert first == NEXT
@@ -196,6 +208,34 @@ def test_a_job_that_would_come_back_without_its_gpus_is_refused(
     answer = found.snapshot().prepare(target())
     assert answer.outcome is (CallOutcome.REFUSED if expected else CallOutcome.ACCEPTED)
     assert ("POST", "/api/jobs/job/stop") in ray.made or expected
+
+
+@pytest.mark.parametrize(("version", "named"), [("2.51.1", True), ("2.52.0", False)])
+def test_doctor_names_a_ray_that_is_older_than_supported(
+    ray: FakeRay,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    version: str,
+    named: bool,
+) -> None:
+    ray.version = version
+    monkeypatch.setattr(doctor, "build_drivers", lambda _settings: {"ray": driver(ray)})
+    flags = ["--driver=ray", "--ray-address=http://127.0.0.1:9", f"--state-dir={tmp_path}"]
+    assert main([*flags, "doctor"]) == 0
+    assert (f"ray: Ray {version} is older than 2.52, the oldest that is supported" in capsys.readouterr().out) == named
+
+
+@pytest.mark.parametrize(("version", "refused"), [("2.52.0", True), ("2.60.0", False), ("3.0.0.dev0", False)])
+def test_a_label_selector_is_refused_where_ray_would_not_take_it(
+    ray: FakeRay, tmp_path: Path, version: str, refused: bool
+) -> None:
+    ray.add("job", "run-1")
+    ray.version, ray.reserved = version, {}
+    RayTemplates(tmp_path).write("run-1", RayReserved(label_selector={"zone": "a"}), {})
+    found = driver(ray, tmp_path)
+    assert (f"entrypoint_label_selector, which Ray {version} does not take" in refusal(found)) == refused
+    assert (found.snapshot().prepare(target()).outcome is CallOutcome.REFUSED) == refused
 
 
 def test_a_template_with_a_mistake_names_file_and_key(ray: FakeRay, tmp_path: Path) -> None:
