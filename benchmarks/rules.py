@@ -10,6 +10,7 @@ is known of all together: what the process took while it scraped and evaluated, 
 as many evaluations take.
 """
 
+import csv
 import json
 import os
 import re
@@ -39,6 +40,8 @@ _STALLED = 500
 _CALM_SHARE, _STORM_SHARE = 0.10, 0.30
 _DEAREST = 20
 _CORES = 2
+# Of every rule; the tables have the dearest.
+_EVERY_RULE = ROOT / "docs/rules-cost.csv"
 _PATIENCE_SECONDS = 240.0  # until all series of a size, or all alerts of its storm, are there
 _RULES = re.compile(r'^prometheus_rule_group_rules\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
 _EVALUATIONS = re.compile(r'^prometheus_rule_evaluations_total\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
@@ -178,6 +181,8 @@ def measure() -> list[Table]:
     found = [_measure(runs) for runs in _SIZES]
     tables = [_shares(found)]
     whole = [each for each in found if each.calm is not None]
+    if whole:
+        _write_every_rule(whole[-1])
     return [*tables, _groups(whole[-1]), _rules(whole[-1])] if whole else tables
 
 
@@ -280,6 +285,19 @@ def _rules(largest: Measured) -> Table:
         "samples and processor time of one query."
     )
     return Table(["rule", "every", "samples", "query"], rows, note)
+
+
+def _write_every_rule(largest: Measured) -> None:
+    """Write what one query of each rule reads and takes, in the order of the rule files."""
+    columns = ["nodes and runs", "group", "interval (s)", "rule", "labels", "samples", "query (ms)"]
+    with _EVERY_RULE.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(columns)
+        for rule in [] if largest.calm is None else largest.calm.rules:
+            fixed = rule["labels"] if rule["type"] == "recording" and "labels" in rule else {}
+            labels = " ".join(f"{name}={text}" for name, text in sorted(fixed.items()))
+            row = [largest.runs, rule["group"], f"{rule['interval']:.0f}", rule["name"], labels, rule["samples"]]
+            lines.writerow([*row, f"{1e3 * rule['seconds']:.2f}"])
 
 
 def _wait_for(server: Prometheus, expression: str, series: int) -> None:

@@ -30,7 +30,7 @@ _HEALTHY = ROOT / "rules/tests/healthy.yml"
 _NODE_PAGE = ROOT / "tests/integration/exporter/nodes/golden/p5.prom"
 _SERIES = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_VALUES = re.compile(r"(?P<first>[\d.e]+)(?P<slope>[+-][\d.]+)?")
+_VALUES = re.compile(r"(?P<first>-?[\d.e]+)(?P<slope>[+-][\d.]+)?")
 # Of the healthy cluster: the first GPU of its first node, the rank there, and one of each kind.
 _FIRST = {"gpu": "0", "rank": "0", "device": "mlx5_0", "section": "forward", "phase": "checkpoint"}
 _MANY = {
