@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,11 @@ from tests.ray.head import Head
 from tests.waiting import wait_until
 from trainwarden.clients.ray import RayDashboardOverHttp
 from trainwarden.clients.ray_jobs import RayJobs
+from trainwarden.record.folder import write_json
+from trainwarden.record.progress import Checkpoint
 from trainwarden_remediator.act.act import Actor, Answer
 from trainwarden_remediator.act.calls import ThreadedCalls
+from trainwarden_remediator.act.capture import Capturer
 from trainwarden_remediator.act.remediate import Remediator
 from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
@@ -37,7 +41,7 @@ DOUBT_SECONDS = 4.0
 # Each start, and each end by SIGTERM, appends a line to a file of its own: the oracle, which Ray cannot take back.
 SCRIPT = """\
 ID=$(echo "$RAY_JOB_CONFIG_JSON_ENV_VAR" | sed 's/.*"job_submission_id": "\\([^"]*\\)".*/\\1/')
-echo "start $ID secret=$SECRET gpus=$CUDA_VISIBLE_DEVICES" >> {starts}
+echo "start $ID secret=$SECRET gpus=$CUDA_VISIBLE_DEVICES resume=$TRAINWARDEN_RESUME_CHECKPOINT" >> {starts}
 trap '{on_term}' TERM
 while [ ! -e {end} ]; do sleep 0.2; done
 exit $(cat {end})
@@ -107,7 +111,7 @@ class ActingRemediator:
         dashboard = RayDashboardOverHttp(self.head.url, 30.0, token_file=self.folder / "token")
         self.jobs = RayJobs(dashboard)
         self.driver = RayDriver(self.jobs, self.templates)
-        world = World(self.clock, self, self, {"ray": self.driver}, Records(None))
+        world = World(self.clock, self, self, {"ray": self.driver}, Records(self.folder / "runs"))
         woken = threading.Event()
         snapshot = Snapshot(world, 0.0)
         self.calls: ThreadedCalls[Answer] = ThreadedCalls(4, woken.set)
@@ -121,6 +125,7 @@ class ActingRemediator:
             doubt_window=DOUBT_SECONDS,
             repeat_after=1.0,
             verify_timeout=600,
+            captures=Capturer(self.folder, self.folder / "runs", {}),
         )
         scores = Scores(self.engine, self.clock, self)
         examiner = Examiner(snapshot.world, self.store, policy, metrics, timers, remediator.failed_again, scores)
@@ -156,6 +161,17 @@ class ActingRemediator:
         )
         self.trainings.append(training)
         return training
+
+    def saved(self, training: Training, step: int) -> str:
+        """Write a record of the run, with a checkpoint that its present attempt has saved; return the checkpoint."""
+        folder = self.folder / "runs" / training.run_id
+        folder.mkdir(parents=True)
+        path = folder / f"step_{step}.safetensors"
+        path.write_bytes((2).to_bytes(8, "little") + b"{}")
+        checkpoint = Checkpoint(path=str(path), step=step, time=time.time()).to_json()
+        write_json(folder / "progress.json", {"step": step, "checkpoint": checkpoint, "checkpoints": [checkpoint]})
+        write_json(folder / "resume.json", {"attempt_key": f"ray:{training.job_id}:0"})
+        return str(path)
 
     def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
         """Go on, round by round, until a condition holds."""

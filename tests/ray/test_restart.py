@@ -70,10 +70,12 @@ def check_restarted(acting: ActingRemediator, training: Training) -> str:
 def test_a_hung_job_is_stopped_and_comes_back_as_it_was_submitted(make: Make, head: Head) -> None:
     acting = make()
     training = acting.submit("hung", runtime_env={"env_vars": {"SECRET": SECRET}})
+    checkpoint = acting.saved(training, 30)
     acting.until(lambda: acting.over(training))
     second = check_restarted(acting, training)
     assert [line[0] for line in training.lines] == ["start", "end", "start"], "never two at a time"
     assert training.lines[-1][2] == f"secret={SECRET}"
+    assert [line[4] for line in training.lines if line[0] == "start"] == ["resume=", f"resume={checkpoint}"]
     old, new = (head.call(f"/api/jobs/{job}") for job in (training.job_id, second))
     assert old["status"] == "STOPPED"
     assert new["entrypoint"] == old["entrypoint"]
@@ -82,6 +84,7 @@ def test_a_hung_job_is_stopped_and_comes_back_as_it_was_submitted(make: Make, he
         "trainwarden_incident": acting.incidents(training)[0].id,
         "trainwarden_attempt": "1",
         "trainwarden_replaces": training.job_id,
+        "trainwarden_resume_checkpoint": checkpoint,
     }
     assert new["metadata"] == metadata
     with sqlite3.connect(acting.folder / "remediator.sqlite3") as database:
@@ -269,6 +272,29 @@ def test_a_job_is_registered_with_what_it_reserves_and_a_copy_of_its_folder(
     template = acting.templates.of("noted")
     assert template is not None
     assert acting.templates.package(template.packages["code.zip"]) == content
+
+
+def test_a_job_of_ray_train_is_found_by_its_controller_where_ray_does_not_list_its_runs(
+    make: Make, head: Head, tmp_path: Path
+) -> None:
+    """Its dead actors show it: state tracking is off by default."""
+    acting = make()
+    script = tmp_path / "fit.py"
+    script.write_text(
+        "import ray\n@ray.remote(num_cpus=0)\nclass TrainController:\n    def run(self): return 1\n"
+        "ray.init(address='auto')\nray.get(TrainController.remote().run.remote())\nraise SystemExit(3)\n"
+    )
+    job_id = head.submit(f"{head.python} {script}", metadata={"trainwarden_run_id": "fits"})
+    wait_until(lambda: head.state(job_id) == "FAILED", "it has failed")
+    job = acting.jobs.all()[1][job_id].job
+    wait_until(lambda: acting.jobs.living_actors(job) == 0, "Ray has let go of it")
+    found = acting.driver.snapshot().job(job_id)
+    assert isinstance(found, ScheduledJob)
+    assert f"Ray Train runs job {job_id}, how often it restarts its workers is unknown" in (found.refusal or "")
+    acting.templates.write("fits", RayReserved(), {}, 0)
+    again = acting.driver.snapshot().job(job_id)
+    assert isinstance(again, ScheduledJob)
+    assert again.refusal is None
 
 
 def test_through_kubectl_a_job_of_a_rayjob_is_left_and_others_are_not(
