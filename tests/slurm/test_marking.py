@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,3 +112,32 @@ def test_the_wrapper_of_sbatch_marks_jobs_without_a_comment(marking: Marking, tm
     assert marking.comment(submit("--comment=given", str(marking.script))) == "given"
     # Versions of SLURM that do not know the variable leave the comment empty.
     assert marking.comment(submit(str(marking.script), SBATCH_COMMENT="variable")) in ("variable", "")
+
+
+def test_the_commands_of_the_page_make_a_run_of_a_job(marking: Marking, tmp_path: Path) -> None:
+    page = (_DEPLOY.parents[1] / "docs/plain-jobs.md").read_text(encoding="utf-8")
+    places = {
+        "/etc/trainwarden/jobs.yml": str(tmp_path / "jobs.yml"),
+        "/var/lib/trainwarden/runs": str(tmp_path / "runs"),
+    }
+
+    def here(text: str) -> str:
+        for there, place in places.items():
+            text = text.replace(there, place)
+        return text
+
+    (settings,) = re.findall(r"```yaml\n(# /etc/trainwarden/jobs\.yml.*?)```", page, re.DOTALL)
+    # The plugin of this cluster marks the job, as its user would who writes a record, too.
+    (tmp_path / "jobs.yml").write_text(here(settings) + "grace: 0\n", encoding="utf-8")
+    (tmp_path / "jobs.yml").chmod(0o600)
+    job_id = marking.submit("-p", "gpu", f"--output={tmp_path}/%x-%j.out")
+    wait_until(marking.cluster.in_state(int(job_id), "RUNNING"), marking.cluster.logs)
+
+    def run(command: str, *more: str) -> str:
+        argv = [sys.executable, "-m", *shlex.split(here(command), comments=True), *more]
+        return marking.cluster.run(*argv, environment={"TRAINWARDEN_RUNS_DIR": str(tmp_path / "runs")})
+
+    listing, watching = re.findall(r"^    (trainwarden slurm (?:jobs|watch) --config.*)$", page, re.MULTILINE)
+    assert f"train-{job_id}  {tmp_path}/train-{job_id}.out" in run(listing)
+    run(watching, "--once")
+    assert "RUNNING" in run(f"trainwarden status train-{job_id}")
