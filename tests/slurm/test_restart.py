@@ -100,6 +100,24 @@ def test_a_hung_rank_leads_to_a_restart_from_the_checkpoint(watched: WatchedClus
     watched.cluster.run("scancel", str(job.job_id))
 
 
+@pytest.mark.long
+def test_a_remediator_that_is_killed_while_it_ends_an_attempt_gives_one_start_when_it_is_back(
+    watched: WatchedCluster,
+) -> None:
+    job = watched.submit("remediator-killed", EXAMPLE, *ENDLESS)
+    job.has_passed(30)
+    job.signal_rank(1, signal.SIGSTOP)
+    wait_until(lambda: "requeuehold" in watched.calls(job), "the end of the attempt", timeout=150)
+    watched.kill_remediator()
+    step_before = job.step
+    wait_until(lambda: (found := watched.cluster.job(job.job_id)) and found.restarts == 1, "the requeue", timeout=60)
+    assert watched.calls(job) == ["requeuehold"]
+    watched.revive_remediator()
+    _came_back(watched, job, "stall", step_before)
+    assert job.starts == 2
+    watched.cluster.run("scancel", str(job.job_id))
+
+
 @pytest.mark.parametrize("how", ["uhold", pytest.param("hold", marks=pytest.mark.long)])
 def test_a_hold_that_a_person_lays_upon_the_released_job_is_left(watched: WatchedCluster, how: str) -> None:
     """The job waits for its old credential to expire: SLURM describes such a hold otherwise than a requeue.

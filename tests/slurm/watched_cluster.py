@@ -15,7 +15,7 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import TrainingJob, submit
 from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerClient
-from trainwarden.clients.http import HttpAuth, HttpClient
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpError
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.local_stack import LocalStack, StackSettings
@@ -128,6 +128,21 @@ class WatchedCluster:
     def stop_slurmctld_before(self, verb: str, job: TrainingJob) -> None:
         """slurmctld will stand still when the remediator next calls this for the job."""
         (self._commands / f"stop-{verb}-{job.job_id}").touch()
+
+    def kill_remediator(self) -> None:
+        """SIGKILL."""
+        os.kill(self._stack.pids()["remediator"], signal.SIGKILL)
+
+    def revive_remediator(self) -> None:
+        """Start it again, and wait until it is ready."""
+        wait_until(self._stack.revive, "its end")
+
+        def is_ready() -> bool:
+            with suppress(HttpError):
+                return self._remediator().get("/-/ready").status == 200
+            return False
+
+        wait_until(is_ready, "the remediator to be ready")
 
     def resume_slurmctld(self) -> None:
         """Let slurmctld go on."""

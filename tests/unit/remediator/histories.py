@@ -573,15 +573,13 @@ class AnyOrder(RuleBasedStateMachine):
             simulation.clock.jump += max(0.0, ahead - simulation.clock.now())
             simulation.settle(hurry=True)
             queued = any(each.state is JobState.WAITING for each in simulation.clusters)
-            if not (simulation.store.pending() or simulation.store.open_incidents() or queued):
+            if not (self._waiting() or simulation.store.open_incidents() or queued):
                 break
         self.the_scheduler_saw_nothing_forbidden()
         self.log_of_starts_has_no_double()
         self.budgets_hold()
         self.what_waits_for_a_person_pages()
-        # What only a person can clear up, as two sources that contradict each other for good, waits for that and pages.
-        waiting = {each.alert.run_id for each in simulation.store.pending()} - self._told()
-        assert waiting == set(), "L1"
+        assert self._waiting() == set(), "L1"
         assert simulation.store.open_incidents() == [], "L1"
         for cluster in simulation.clusters:
             held = cluster.state is JobState.HELD and cluster.held_by_requeue
@@ -596,6 +594,13 @@ class AnyOrder(RuleBasedStateMachine):
             of_run = [each for each in of_run if each.alert == alert.label("alertname")] or of_run
             assert of_run[-1].reason not in ("", INACTIVE), "L1"
         simulation.switch(lambda connection, _: self._is_on_record(connection))
+
+    def _waiting(self) -> set[str | None]:
+        """Return the runs whose alerts await a decision.
+
+        Without those that only a person can clear up, as where two sources contradict each other for good: they page.
+        """
+        return {each.alert.run_id for each in self.simulation.store.pending()} - self._told()
 
     def _told(self) -> set[str]:
         """Return the runs of which a person knows: they page, or it has acknowledged that."""
