@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.ray.head import GPUS, Head
+from tests.ray.head import GPUS, Head, running_head
 from tests.ray.kubectl import write_kubectl
 from tests.waiting import wait_until
+from trainwarden.clients import ray_jobs
+from trainwarden.clients.ray import RayDashboardOverHttp
+from trainwarden.clients.ray_jobs import RayJobs
 from trainwarden.ray import (
     auto_restart,
     check_job_status,
@@ -24,6 +29,7 @@ from trainwarden.ray import (
     monitor,
     monitor_job,
     print_training_health,
+    restart,
     submit_job_with_resume,
     verify_ray_resources,
 )
@@ -198,6 +204,46 @@ def test_without_a_checkpoint_it_gives_up_and_an_unknown_name_is_an_error(head: 
     assert (result["reason"], result["total_retries"]) == ("no_checkpoint_found", 0)
     with pytest.raises(ValueError, match="'no-such-job': no job has this id"):
         auto_restart(POD, "no-such-job", str(tmp_path))
+
+
+@pytest.mark.long
+def test_an_uploaded_folder_outlives_its_job_until_the_restart(
+    ray_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a restart half an hour after a failure: Ray's ten minutes, and what depends on them, are a hundredth."""
+    caplog.set_level(logging.INFO, "trainwarden.ray")
+    grace = 6.0
+    for module in (ray_jobs, monitor, restart):
+        monkeypatch.setattr(module, "KEEP_SECONDS", 0.4 * grace)
+    variables = {"RAY_RUNTIME_ENV_TEMPORARY_REFERENCE_EXPIRATION_S": f"{grace:.0f}"}
+    with running_head(ray_python, variables) as head:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", head.token)
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as file:
+            how = f'while not os.path.exists("{tmp_path}/followed"): time.sleep(0.1)\n    sys.exit(1)'
+            script = TRAIN.replace("FOLDER", str(tmp_path / "checkpoints")).replace("HOW", how)
+            file.writestr("train.py", script)
+        packages = RayJobs(RayDashboardOverHttp(head.url, 60, token=head.token))
+        for name in ("of-the-job.zip", "of-another.zip"):
+            packages.upload_package(name, content.getvalue())
+        job = head.submit(f"{head.python} train.py", runtime_env={"working_dir": "gcs://of-the-job.zip"})
+        other = head.submit("exit 3", runtime_env={"working_dir": "gcs://of-another.zip"})
+
+        def let_it_fail() -> None:
+            wait_until(lambda: f"job {job}: None -> " in caplog.text, "it is followed")
+            (tmp_path / "followed").touch()
+
+        letting = threading.Thread(target=let_it_fail)
+        letting.start()
+        result = auto_restart(
+            head.url, "x", str(tmp_path / "checkpoints"), max_retries=2, retry_delay=1.5 * grace, check_interval=1,
+            backoff=1, initial_job_id=job,
+        )  # fmt: skip
+        letting.join()
+        assert (result["reason"], result["total_retries"]) == ("completed", 2)
+        # The same without anybody who looks.
+        gone = auto_restart(head.url, "y", str(tmp_path / "checkpoints"), retry_delay=0, initial_job_id=other)
+        assert gone["reason"].startswith("restart_failed: Ray has deleted package gcs://of-another.zip")
 
 
 def test_checkpoints_are_verified_in_the_pod(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
