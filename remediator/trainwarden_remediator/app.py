@@ -41,6 +41,7 @@ from trainwarden_remediator.notify.notify import Channel, Notifier, Slack, Sns
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.notify.run_journal import JOURNALED, RunJournal
 from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu, SlurmCpu
 from trainwarden_remediator.observe.evidence import PrometheusRuns
 from trainwarden_remediator.observe.nodes import AlertedNodes
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
@@ -106,6 +107,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         nodes=AlertedNodes(list(alertmanagers.values()), prometheus, settings.cluster),
         prices=PrometheusPrices(prometheus, settings.cluster),
         canary_users=canary_users(settings),
+        cpu=_cpu(settings, clock),
     )
     woken = threading.Event()
     calls: ThreadedCalls[Answer] = ThreadedCalls(settings.max_actions, woken.set)
@@ -237,6 +239,12 @@ def _drain(settings: RemediatorSettings, store: Store, clock: SystemClock) -> Ca
         return lambda: None
     client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
     return Drains(client, store, clock, settings.slurm_drain_nodes).reconcile
+
+
+def _cpu(settings: RemediatorSettings, clock: SystemClock) -> CpuSource:
+    if "slurm" not in settings.driver:
+        return NoCpu()
+    return SlurmCpu(slurm_client(settings.slurm_bin_dir, settings.slurm_timeout), clock.monotonic)
 
 
 def describers(settings: RemediatorSettings) -> dict[str, Callable[[str], bytes]]:

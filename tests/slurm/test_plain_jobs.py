@@ -30,12 +30,16 @@ for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step
 _ON = """\
 while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.2; done
 """
+# Takes some CPU time, as the start of any training does.
+_LOAD = "for _ in $(seq 400000); do :; done\n"
 _FIRST = '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] && '
 _SCRIPTS = {
     "success": _STEPS,
     "oom": _STEPS + 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1\n',
     "disk": _STEPS + 'echo "OSError: [Errno 28] No space left on device" >&2; exit 1\n',
-    "hang": _STEPS + _FIRST + "sleep 3600\n" + _ON,
+    "hang": _STEPS + _LOAD + _FIRST + "sleep 3600\n" + _ON,
+    # It works on, and prints nothing of that for long.
+    "buffered": _STEPS + _LOAD + "while true; do for _ in $(seq 60000); do :; done; sleep 0.2; done\n",
     "nccl": _STEPS
     + _FIRST
     + '{ echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective '
@@ -164,6 +168,15 @@ def test_a_transient_failure_leads_to_one_restart_that_the_log_proves(jobs: Plai
 
 def test_a_hang_leads_to_one_restart_where_the_rule_allows_it(jobs: PlainJobs) -> None:
     jobs.came_back("hang", "stall")
+
+
+def test_a_job_that_works_behind_a_buffered_log_is_not_restarted_and_pages(jobs: PlainJobs) -> None:
+    incident = jobs.watched.wait_for_incident("buffered", 240, failure_mode="stall", state="ESCALATED")
+    assert "no second vantage point agrees: CPU time" in incident["reason"]
+    assert "CPUs busy" in incident["reason"]
+    job = jobs.watched.cluster.job(jobs.ids["buffered"])
+    assert job is not None
+    assert (job.state, job.restarts) == ("RUNNING", 0)
 
 
 def test_silence_alone_alerts_and_restarts_nothing(jobs: PlainJobs) -> None:

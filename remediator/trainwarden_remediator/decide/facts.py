@@ -15,6 +15,7 @@ from trainwarden_remediator.decide.decide import Contradiction
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean
+from trainwarden_remediator.observe.cpu_time import CpuUse
 from trainwarden_remediator.observe.evidence import ReportedRun
 
 _PROMETHEUS = "prometheus"
@@ -26,18 +27,21 @@ LAST_STEP_SECONDS = 5.0
 # What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
 # interval of the rule, too.
 _TENSOR_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
-# A kernel that waits in a collective uses no tensor cores; a defect leaves single GPUs at work. CPU time is no fact at
-# all: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
-_TENSOR_WORKS = 0.1
+# A kernel that waits in a collective uses no tensor cores; a defect leaves single GPUs at work. CPU time never says
+# that a run works: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
+_TENSOR_WORKS, _TENSOR_IDLE = 0.1, 0.01
 # Of what the GPUs of the run usually draw. Those that wait in a collective draw about half.
-_POWER_WORKS = 0.8
+_POWER_WORKS, _POWER_IDLE = 0.8, 0.6
 # From each node of the run. Where a network carries other services, too, a node that idles sends some 100 KB/s.
-_FABRIC_WORKS_BYTES = 1e7
+_FABRIC_WORKS_BYTES, _FABRIC_IDLE_BYTES = 1e7, 1e6
 # Longer than a line that is written takes to be seen: the exporter's look, a scrape, a round.
 _LOG_GROWS_SECONDS = 60.0
 # The part of its attempt for which a run must have worked: what is usual is the upper quartile of six hours of it.
 _WORKED_PART = 0.75
 _MAX_ROWS = 64
+_CPU = "CPU time"
+# What neither the record nor the log of a run shows.
+_FROM_OUTSIDE = ("tensor cores", "GPU power", "EFA", "InfiniBand", _CPU)
 
 
 class Supports(str, enum.Enum):
@@ -64,8 +68,18 @@ class Fact:
         return f"{self.subject} {self.value} ({self.source})"
 
 
-def facts_of(mode: str, run: ReportedRun, reading: Reading | None, now: float) -> tuple[Fact, ...]:
-    """Return what is known about the attempt of a run for which an alert reports a crash, a stall or a timeout."""
+def facts_of(
+    mode: str, run: ReportedRun, reading: Reading | None, now: float, cpu: CpuUse | Unknown | None = None
+) -> tuple[Fact, ...]:
+    """Return what is known about the attempt of a run for which an alert reports a crash, a stall or a timeout.
+
+    Args:
+        mode: of the alert.
+        run: as Prometheus shows it.
+        reading: of its job; None where there is no driver for it.
+        now: Unix time.
+        cpu: what its job takes of CPUs; None where that is not looked at.
+    """
     return (
         _of_record(run, now),
         *_of_steps(mode, run, now),
@@ -74,6 +88,7 @@ def facts_of(mode: str, run: ReportedRun, reading: Reading | None, now: float) -
         *_of_gpus(mode, run, now),
         *_of_fabric(mode, run, now, len(reading.nodes) if isinstance(reading, ScheduledJob) else 1),
         *_of_log(mode, run, now),
+        *([] if cpu is None else [_of_cpu(cpu, now)]),
     )
 
 
@@ -82,18 +97,44 @@ def facts_of_nodes(suspects: Mapping[str, str]) -> tuple[Fact, ...]:
     return tuple(Fact(NODES, f"node {node}", why, None, Supports.UNKNOWN) for node, why in sorted(suspects.items()))
 
 
-def contradiction(mode: str, run: ReportedRun, reading: Reading | None, now: float) -> Contradiction | None:
-    """Return why the attempt must not be ended: another vantage point than its record says that it works."""
-    found = facts_of(mode, run, reading, now)
+def needs_agreement(mode: str, run: ReportedRun) -> bool:
+    """Return whether another source must agree that the run stands still before its attempt may be ended.
+
+    Of a job that writes no record nothing but its log shows that, and the log may be buffered, or not be read.
+    """
+    return run.plain and mode in ("stall", "timeout")
+
+
+def contradiction(
+    mode: str, run: ReportedRun, reading: Reading | None, now: float, cpu: CpuUse | Unknown | None = None
+) -> Contradiction | None:
+    """Return why the attempt must not be ended: another vantage point than its record says that it works.
+
+    So it is where one must agree that the run stands still, and none does. Arguments as of `facts_of`.
+    """
+    found = facts_of(mode, run, reading, now, cpu)
     if isinstance(reading, ScheduledJob) and reading.state is JobState.FAILED:
         return None  # nothing is left to be ended
     working = [fact for fact in found if fact.supports is Supports.WORKING and fact.subject != "steps"]
     if not working:
-        return None
+        return _without_agreement(mode, run, found) if needs_agreement(mode, run) else None
     against = "it is recorded as failed" if mode == "crash" else _halted_text(mode, run)
     return Contradiction(
         f"attempt {run.attempt}: {against} ({_PROMETHEUS}), and it works by {', '.join(map(str, working))}. "
         "It is not ended: if it hangs, let it be restarted by trainwarden-remediator approve",
+        by_facts=True,
+    )
+
+
+def _without_agreement(mode: str, run: ReportedRun, found: Sequence[Fact]) -> Contradiction | None:
+    """Return that no source but the record and the log says that the run stands still; None where one does."""
+    if any(fact.supports is Supports.STALLED and fact.subject in _FROM_OUTSIDE for fact in found):
+        return None
+    seen = ", ".join(str(fact) for fact in found if fact.subject in _FROM_OUTSIDE) or "nothing else is measured"
+    return Contradiction(
+        f"attempt {run.attempt}: {_halted_text(mode, run)} by its log ({_PROMETHEUS}), which may be buffered, and no "
+        f"second vantage point agrees: {seen}. It is not ended: if it hangs, let it be restarted by "
+        "trainwarden-remediator approve",
         by_facts=True,
     )
 
@@ -155,15 +196,18 @@ def _of_scheduler(reading: Reading, now: float) -> Fact:
 def _of_gpus(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
     tensor = run.vitals.get("run:gpu_tensor_active:avg")
     if tensor is not None:
-        works = tensor >= _TENSOR_WORKS and _is_over(mode, run, now, _TENSOR_SECONDS)
-        yield Fact(_PROMETHEUS, "tensor cores", f"{tensor:.0%} active", now, _working(works))
+        over = _is_over(mode, run, now, _TENSOR_SECONDS)
+        supports = _judged(over, works=tensor >= _TENSOR_WORKS, idles=tensor < _TENSOR_IDLE)
+        yield Fact(_PROMETHEUS, "tensor cores", f"{tensor:.0%} active", now, supports)
     power, usual = run.vitals.get("run:gpu_power_watts:avg"), run.vitals.get("run:gpu_power_watts:usual")
     if power is not None:
         # Where tensor cores are read, they tell more. What is usual must be of a time at which the run worked.
         measured = bool(usual) and tensor is None and _worked_long(mode, run, now)
-        works = measured and power >= _POWER_WORKS * (usual or 0.0) and _is_over(mode, run, now, _TENSOR_SECONDS)
+        share = power / usual if usual else 0.0
+        over = measured and _is_over(mode, run, now, _TENSOR_SECONDS)
+        supports = _judged(over, works=share >= _POWER_WORKS, idles=share < _POWER_IDLE)
         text = f"{power:.0f} W" + ("" if usual is None else f" of usually {usual:.0f} W")
-        yield Fact(_PROMETHEUS, "GPU power", text, now, _working(works))
+        yield Fact(_PROMETHEUS, "GPU power", text, now, supports)
     used = run.vitals.get("run:gpu_utilization:avg")
     if used is not None:
         # A kernel that waits in a collective keeps the GPU as busy as one that computes.
@@ -183,8 +227,10 @@ def _of_fabric(mode: str, run: ReportedRun, now: float, nodes: int) -> Iterator[
     ):
         rate = run.vitals.get(name)
         if rate is not None:
-            works = rate >= _FABRIC_WORKS_BYTES * max(1, nodes) and _is_over(mode, run, now, seconds)
-            yield Fact(_PROMETHEUS, network, f"{rate / 1e6:.0f} MB/s sent", now, _working(works))
+            works = rate >= _FABRIC_WORKS_BYTES * max(1, nodes)
+            idles = nodes > 1 and rate < _FABRIC_IDLE_BYTES * nodes  # one node has nobody to send to
+            supports = _judged(_is_over(mode, run, now, seconds), works=works, idles=idles)
+            yield Fact(_PROMETHEUS, network, f"{rate / 1e6:.0f} MB/s sent", now, supports)
 
 
 def _of_log(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
@@ -196,6 +242,19 @@ def _of_log(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
         since = mode == "crash" and run.failed is not None and written > run.failed + _LOG_GROWS_SECONDS
         text = "grows" if grows else "does not grow"
         yield Fact(_PROMETHEUS, "log", text, written, _working(grows and since))
+
+
+def _of_cpu(cpu: CpuUse | Unknown, now: float) -> Fact:
+    """That a job takes CPU time says nothing: ranks that wait poll. That it takes none says that it stands still."""
+    if isinstance(cpu, Unknown):
+        return Fact("scheduler", _CPU, f"unknown: {cpu.reason}", None, Supports.UNKNOWN)
+    return Fact("scheduler", _CPU, str(cpu), now, Supports.STALLED if cpu.is_idle else Supports.UNKNOWN)
+
+
+def _judged(over: bool, *, works: bool, idles: bool) -> Supports:  # whether the time is over
+    if not over:
+        return Supports.UNKNOWN
+    return Supports.WORKING if works else Supports.STALLED if idles else Supports.UNKNOWN
 
 
 def _working(works: bool) -> Supports:  # a verdict of one line

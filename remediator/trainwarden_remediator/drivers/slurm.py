@@ -93,7 +93,7 @@ def find_slurm_commands(folder: Path | None, needed_by: str, names: Sequence[str
 def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
     """Return a client of the commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
     commands = find_slurm_commands(folder, "--driver slurm", ("squeue", "scontrol"))
-    for optional in ("sacct", "sacctmgr", "sinfo", "sbatch", "scancel"):
+    for optional in ("sacct", "sacctmgr", "sinfo", "sbatch", "scancel", "sstat"):
         with suppress(CommandsMissing):
             commands |= find_commands(folder, (optional,))
     return SlurmClient(commands, timeout)

@@ -29,7 +29,7 @@ from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.examine.judge import Judge, Judged
 from trainwarden_remediator.examine.objections import INACTIVE, Objections
-from trainwarden_remediator.examine.witness import Witness
+from trainwarden_remediator.examine.witness import Witness, cpu_use
 from trainwarden_remediator.incidents.alert_rows import Pending
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State, clean, parse_key
 from trainwarden_remediator.incidents.price import CONTRADICTED
@@ -378,7 +378,8 @@ class Examiner:
         reading = driver.job(incident.job_id or "") if driver else None
         nodes = self._world.nodes.of_run(run.run_id) if incident.action is Action.RESTART else Unknown("not needed")
         suspects = () if isinstance(nodes, Unknown) else facts_of_nodes(nodes.suspects)
-        return (*suspects, *facts_of(incident.failure_mode, run, reading, self._world.clock.now()))
+        cpu = cpu_use(self._world, incident.failure_mode, run)
+        return (*suspects, *facts_of(incident.failure_mode, run, reading, self._world.clock.now(), cpu))
 
 
 def _without_figures(reason: str) -> str:

@@ -20,7 +20,9 @@ from trainwarden_remediator.decide.decide import (
 from trainwarden_remediator.decide.facts import Fact, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.examine.witness import cpu_use
 from trainwarden_remediator.incidents.incident import Alert, Incident, parse_key
+from trainwarden_remediator.observe.cpu_time import CpuUse
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.store import Store
@@ -175,6 +177,7 @@ class Recheck:
         alert = _alert_of(incident, firing)
         if alert is None:
             return NotNow(INACTIVE)
+        cpu = self._cpu_use(incident)  # before the job is read: the call follows that, and nothing else
         run, verdict = self._objections.against(alert)
         if verdict is not None or run is None:
             return verdict
@@ -184,7 +187,7 @@ class Recheck:
         return (
             _recovered(incident, run, ended=self._ended(incident))
             or self._of_policy(run)
-            or self._contradicted(incident, run)
+            or self._contradicted(incident, run, cpu)
             or self._new_suspects(incident)
             or self._saving(incident, run)
         )
@@ -203,9 +206,13 @@ class Recheck:
         evidence = ", ".join(f"{node} ({found.suspects[node]})" for node in new)
         return NotNow(f"decided anew: there is evidence of {evidence}") if new else None
 
-    def _contradicted(self, incident: Incident, run: ReportedRun) -> NotNow | None:
+    def _cpu_use(self, incident: Incident) -> CpuUse | Unknown | None:
+        run = self._world.run(incident.run_id) if incident.failure_mode in ("stall", "timeout") else None
+        return cpu_use(self._world, incident.failure_mode, run) if isinstance(run, ReportedRun) else None
+
+    def _contradicted(self, incident: Incident, run: ReportedRun, cpu: CpuUse | Unknown | None) -> NotNow | None:
         """Refuse where another source says by now that the attempt works; its alert waits then, and pages."""
-        found = contradiction(incident.failure_mode, run, self._reading(incident), self._world.clock.now())
+        found = contradiction(incident.failure_mode, run, self._reading(incident), self._world.clock.now(), cpu)
         if found is None or self._store.approved_against_facts(incident.run_id, run.attempt_key):
             return None
         return NotNow(found.reason)

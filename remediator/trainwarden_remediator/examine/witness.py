@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from trainwarden_remediator.decide.decide import Contradiction, Wait
-from trainwarden_remediator.decide.facts import LAST_STEP_SECONDS, contradiction
+from trainwarden_remediator.decide.facts import LAST_STEP_SECONDS, contradiction, needs_agreement
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, parse_key
+from trainwarden_remediator.observe.cpu_time import CpuUse
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.store import Store
@@ -17,6 +19,12 @@ _QUIET_SECONDS = 60.0
 _SEEN_FAILED, _STEPS, _SIGNS = "failed while its job runs", "step", "life"
 _CHANGED = {_STEPS: "step changes", _SIGNS: "life changes"}
 _LIFE = (_SEEN_FAILED, *_CHANGED, *_CHANGED.values())
+
+
+def cpu_use(world: World, mode: str, run: ReportedRun) -> CpuUse | Unknown | None:
+    """Return what the job of a run takes of CPUs; None where nothing depends on it."""
+    key = parse_key(run.attempt_key)
+    return world.cpu.of(key) if key is not None and needs_agreement(mode, run) else None
 
 
 class Witness:
@@ -38,8 +46,9 @@ class Witness:
         key = parse_key(run.attempt_key)
         if key is None:
             return None
+        cpu = cpu_use(self._world, alert.mode or "", run)
         reading = self._world.drivers[key.scheduler].job(key.job_id)
-        against = contradiction(alert.mode or "", run, reading, self._world.clock.now())
+        against = contradiction(alert.mode or "", run, reading, self._world.clock.now(), cpu)
         if against is not None and self._store.approved_against_facts(run.run_id, run.attempt_key):
             against = None
         if alert.mode != "crash":

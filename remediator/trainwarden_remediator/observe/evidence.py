@@ -32,9 +32,10 @@ _SERIES = (
     "training_step_durations_observed",
     "training_loss",
     "training_nccl_transport_ok",
+    "training_run_plain",
 )
 # Of how the run works, to compare it with itself.
-_FIGURES = _SERIES[-4:]
+_FIGURES = _SERIES[-5:-1]
 # What says from outside of its record whether it works. Made by rules, without the labels of a target.
 _VITALS = (
     "run:gpu_tensor_active:avg",
@@ -56,7 +57,8 @@ class ReportedRun:
     hosts. `others` are records of other attempts that claim to be the run, newest first. `stall_budget` is how many
     seconds its present phase may take for a step. `figures` are how it works, and
     `vitals` what other sources than its record say of that, by the names of the metrics. `cluster` is that of its
-    series, empty where they have no such label.
+    series, empty where they have no such label. `plain`: its job writes no record, so all that its record says of its
+    work is from its log, which may be buffered.
     """
 
     run_id: str
@@ -76,6 +78,7 @@ class ReportedRun:
     stall_budget: float | None = None
     checkpoint_step: float | None = None
     cluster: str = ""
+    plain: bool = False
     figures: Mapping[str, float] = field(default_factory=dict, compare=False)
     vitals: Mapping[str, float] = field(default_factory=dict, compare=False)
     others: tuple[ReportedRun, ...] = field(default=(), compare=False)
@@ -264,5 +267,6 @@ def _run(run_id: str, record: _Record) -> ReportedRun:
         stall_budget=record.values.get("training_stall_budget_seconds"),
         checkpoint_step=record.values.get("training_checkpoint_step"),
         cluster=(record.info or {}).get("cluster", ""),
+        plain=bool(record.values.get("training_run_plain")),
         figures={name: record.values[name] for name in _FIGURES if name in record.values},
     )

@@ -20,6 +20,7 @@ from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, clean
 from trainwarden_remediator.incidents.price import NoPrices, PriceSource
+from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, RunSource
 from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
 
@@ -146,6 +147,7 @@ class World:
     nodes: NodeSource = field(default_factory=NoNodes)
     prices: PriceSource = field(default_factory=NoPrices)
     canary_users: frozenset[int] = frozenset()
+    cpu: CpuSource = field(default_factory=NoCpu)
 
     def run(self, run_id: str) -> Evidence:
         """Return one run; its id must be well formed."""

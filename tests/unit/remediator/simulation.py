@@ -42,6 +42,7 @@ from trainwarden_remediator.examine.examine import Examiner
 from trainwarden_remediator.incidents.incident import Alert, Incident, State
 from trainwarden_remediator.incidents.price import NoPrices, PriceSource
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
 from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
@@ -839,6 +840,7 @@ class Simulation:
         self.runs_dir: Path | None = None
         self.nodes: NodeSource = NoNodes()
         self.prices: PriceSource = NoPrices()
+        self.cpu: CpuSource = NoCpu()
         self.clock = FakeClock()
         self.clusters = [
             Cluster(two_phase, self.clock, str(17 + number), f"run-{1 + number}", (f"n{1 + number}",))
@@ -903,6 +905,7 @@ class Simulation:
             self.nodes,
             self.prices,
             self._canary_users,
+            self.cpu,
         )
         woken = threading.Event()
         snapshot = Snapshot(world, 15)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.clients.prometheus import PrometheusSample
+from trainwarden.identity import AttemptKey
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.decide.facts import Supports, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
@@ -18,6 +19,7 @@ from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
 from trainwarden_remediator.notify.message import as_notice
 from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.observe.cpu_time import CpuUse
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, read_run
 
 TENSOR, POWER, USUAL = "run:gpu_tensor_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
@@ -39,6 +41,19 @@ class Watched(Simulation):
             return found
         since = self.clock.now() - 900
         return replace(found, vitals=self.vitals, started=since - 9000, stepped=since, failed=since)
+
+
+class Plain(Watched):
+    """A job that writes no record: its steps are from its log. `cpu_use` is what its processes take."""
+
+    cpu_use: CpuUse | Unknown = Unknown("sstat is not there")
+
+    def run(self, run_id: str) -> Evidence:
+        found = super().run(run_id)
+        return replace(found, plain=True) if isinstance(found, ReportedRun) else found
+
+    def of(self, _key: AttemptKey) -> CpuUse | Unknown:
+        return self.cpu_use
 
 
 class Stepping(Simulation):
@@ -83,6 +98,65 @@ def test_a_run_whose_gpus_or_network_work_is_not_ended_and_pages_with_both_facts
     watched.vitals = dict.fromkeys(vitals, 0.0)
     watched.tick(90, every=5)
     assert watched.driver.calls != [], "the other source agrees now"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Plain]:
+    made = Plain(tmp_path / "state", two_phase=True)
+    made.cpu = made
+    made.restart()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("cpu_use", "vitals", "named"),
+    [
+        (Unknown("sstat is not there"), {}, "no second vantage point agrees: CPU time unknown: sstat is not there"),
+        (CpuUse(0.9, 60.0, 1), {}, "CPU time 0.90 CPUs busy in the last 60 s (scheduler)"),
+        (CpuUse(0.9, 60.0, 64), {}, "one rank of many may work alone"),
+        (CpuUse(1.0, 60.0, 1), {TENSOR: 0.05}, "tensor cores 5% active"),
+        (CpuUse(1.0, 60.0, 1), {EFA: 0.0}, "EFA 0 MB/s sent"),
+        (CpuUse(0.0, 60.0, 1), {TENSOR: 0.45}, "it works by tensor cores 45% active"),
+    ],
+)
+def test_a_silent_log_alone_ends_no_job_without_the_library(
+    plain: Plain, cpu_use: CpuUse | Unknown, vitals: dict[str, float], named: str
+) -> None:
+    """It may be buffered."""
+    plain.cpu_use, plain.vitals = cpu_use, vitals
+    plain.tick(300, every=5)
+    assert plain.driver.calls == []
+    [incident] = plain.store.escalations()
+    assert named in incident.reason or named.startswith("one rank")
+    assert "trainwarden-remediator approve" in incident.reason
+
+
+@pytest.mark.parametrize(
+    ("cpu_use", "vitals"),
+    [
+        (CpuUse(0.0, 60.0, 1), {}),
+        (CpuUse(0.4, 60.0, 64), {}),
+        (Unknown("sstat is not there"), {TENSOR: 0.0}),
+        (CpuUse(1.0, 60.0, 1), {POWER: 300.0, USUAL: 650.0}),
+    ],
+)
+def test_a_second_vantage_point_that_agrees_lets_such_a_job_be_restarted(
+    plain: Plain, cpu_use: CpuUse | Unknown, vitals: dict[str, float]
+) -> None:
+    plain.cpu_use, plain.vitals = cpu_use, vitals
+    plain.tick(90, every=5)
+    assert plain.our_starts == [0]
+
+
+def test_a_job_that_turns_out_to_work_before_its_end_is_left_alone(plain: Plain) -> None:
+    plain.cpu_use = CpuUse(0.0, 60.0, 1)
+    plain.captures.seconds = 10
+    plain.tick(2)
+    assert [each.state for each in plain.store.open_incidents()] == [State.CAPTURING]
+    plain.cpu_use = CpuUse(0.9, 60.0, 1)
+    plain.tick(30)
+    assert plain.driver.calls == []
 
 
 def test_what_begins_to_work_during_the_delay_calls_the_restart_off(watched: Watched) -> None:

@@ -23,7 +23,7 @@ from trainwarden.clients.process import (
     one_line,
     run,
 )
-from trainwarden.clients.slurm.fields import number
+from trainwarden.clients.slurm.fields import number, tres_cpu_seconds
 from trainwarden.clients.slurm.jobs import read_job
 from trainwarden.clients.slurm.nodes import read_node
 from trainwarden.clients.slurm.record_stream import AnswerErrors, read_records
@@ -212,6 +212,25 @@ class SlurmClient:
         rows = [line.split("|") for line in output.splitlines()]
         states = [row[1].split(" ")[0] for row in rows if len(row) == 2 and row[0] == job_id]
         return states[-1] if states else ""
+
+    def cpu_time(self, job_id: str) -> tuple[float, int]:
+        """Return the CPU seconds that the processes of a job have taken by `sstat`, and how many tasks it has.
+
+        It asks the nodes of the job, and lets root, SlurmUser and the job's user alone do so.
+
+        Raises:
+            SlurmError: it gives no answer, or measures nothing, as with JobAcctGatherType=jobacct_gather/none.
+        """
+        if "sstat" not in self._commands or not JOB_ID.fullmatch(job_id):
+            raise SlurmError("missing", "there is no sstat")
+        fields = ("--allsteps", "--noheader", "--parsable2", "--format=JobID,NTasks,TRESUsageInTot")
+        rows = [line.split("|") for line in self._output("sstat", *fields, f"--jobs={job_id}").splitlines()]
+        steps = [row for row in rows if len(row) == 3 and row[0].partition(".")[0] == job_id]
+        seconds = sum(tres_cpu_seconds(row[2]) for row in steps)
+        if not seconds:
+            # Where nothing is gathered it is 0, as of a job that has just begun.
+            raise SlurmError("failed", f"sstat shows no CPU time of job {job_id}")
+        return float(seconds), sum(int(row[1]) for row in steps if row[1].isdecimal()) or 1
 
     def described(self, job_id: str) -> bytes:
         """Return what `scontrol show job` prints of a job; the reason where it gives no answer."""

@@ -10,6 +10,7 @@ _NO_VALUE = 0xFFFFFFF0
 _NO_VALUE_16 = 0xFFF0
 # gpu, gpu:COUNT or gpu:TYPE:COUNT; a type may begin with a digit, as that of a part of a GPU does.
 _GPUS = re.compile(r"gpu(?::(?!\d+(?:[,(]|$))[^,(:]+)?(?::(\d+)|\(CNT:(\d+)\))?(?=[,(]|$)")
+_TRES_CPU = re.compile(r"(?:^|,)cpu=(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?(?=,|$)", re.ASCII)
 _TRES_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
 
 
@@ -27,6 +28,15 @@ def small_number(value: object) -> int | None:
     """Return a number that SLURM keeps in 16 bits; None as with `number`."""
     whole = number(value)
     return whole if whole is not None and whole < _NO_VALUE_16 else None
+
+
+def tres_cpu_seconds(text: str) -> int:
+    """Return the CPU time in what a step has used, such as `cpu=1-02:03:04,mem=1M`, in seconds; 0 where it has none."""
+    found = _TRES_CPU.search(text)
+    if found is None:
+        return 0
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def flag(value: object) -> bool | None:

@@ -34,6 +34,15 @@ TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS = gauge(
     "metadata.json: attempt_start_time, else start_time",
     "time() - training_attempt_start_timestamp_seconds" + WHILE_RUNNING,
 )
+TRAINING_RUN_PLAIN = gauge(
+    "training_run_plain",
+    "run_id",
+    "1",
+    "The run is a job without the library: its record is written for it, from its scheduler and its log. Absent for "
+    "all other runs.",
+    "metadata.json: user_id",
+    "training_run_plain" + WHILE_RUNNING,
+)
 TRAINING_ATTEMPT_INFO = gauge(
     "training_attempt_info",
     "run_id attempt job_id scheduler node instance_id",

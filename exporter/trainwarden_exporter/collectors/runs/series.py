@@ -47,7 +47,7 @@ REPORTED = {
     "samples_per_second": metrics.TRAINING_SAMPLES_PER_SECOND,
 }
 _IDENTITY = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
-_SETTINGS = operator.attrgetter(*_IDENTITY, "attempt", "phase", "phase_source", "gpu_count", "gpu_type")
+_SETTINGS = operator.attrgetter(*_IDENTITY, "attempt", "phase", "phase_source", "gpu_count", "gpu_type", "user_id")
 # A copy that was not confirmed for so long does not show how old the heartbeats are now.
 UNCONFIRMED_SECONDS = 60.0
 
@@ -67,6 +67,7 @@ def add_settings(families: Families, record: RunRecord) -> None:
         families.add(metrics.TRAINING_RUN_ATTEMPT, metadata.attempt, run_id=run_id)
         gpu_type = label_text(metadata.gpu_type or "")
         families.add(metrics.TRAINING_RUN_GPUS, metadata.gpu_count, run_id=run_id, gpu_type=gpu_type)
+        families.add(metrics.TRAINING_RUN_PLAIN, None if metadata.user_id is None else 1, run_id=run_id)
         _add_phase(families, run_id, metadata)
     if record.state is not None:
         for state in STATUSES:

@@ -139,7 +139,8 @@ class FakeSlurm:
 
     def client(self, timeout: float = 10.0) -> SlurmClient:
         """A client that calls them."""
-        return SlurmClient({name: str(self.folder / name) for name in ("squeue", "scontrol", "sinfo")}, timeout)
+        names = ("squeue", "scontrol", "sinfo", "sstat")
+        return SlurmClient({name: str(self.folder / name) for name in names}, timeout)
 
 
 def _number(value: int) -> dict[str, Any]:
