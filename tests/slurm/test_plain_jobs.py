@@ -45,9 +45,22 @@ _SCRIPTS = {
     + '{ echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective '
     'operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." '
     ">&2; exit 134; }\n" + _ON,
+    "stated": _STEPS + _FIRST + "{ echo 'FATAL license server lic1 refused: no seats left'; sleep 3600; }\n" + _ON,
     "cancelled": _STEPS + _ON,
     "silent": _STEPS + "sleep 3600\n",
 }
+
+
+# A signal file as users of the SLURM log monitor have it; their policy file is that of the cluster.
+_SIGNALS = """\
+class_name: SlurmLogMonitor
+log_signals:
+  - name: license_refused
+    pattern: 'license server (?P<host>\\S+) refused'
+    pattern_type: regex
+    state: {class_name: CrashState}
+    metadata: {error_type: license}
+"""
 
 
 @dataclass
@@ -83,7 +96,7 @@ class PlainJobs:
 
     def came_back(self, name: str, mode: str) -> None:
         """The run was restarted once, and its log shows that it has passed the step where it broke."""
-        incident = self.watched.wait_for_incident(name, failure_mode=mode, state="DONE")
+        incident = self.watched.wait_for_incident(name, 300, failure_mode=mode, state="DONE")
         assert (incident["action"], incident["attempt_key"]) == ("restart", f"slurm:{self.ids[name]}:0")
         metadata = self.metadata(name)
         assert metadata is not None
@@ -100,6 +113,7 @@ def jobs(cluster: Cluster, tools: Tools, tmp_path_factory: pytest.TempPathFactor
     configuration.write_text(
         f"runs_dir: {watched.runs}\nmark: true\njobs:\n"
         "  - {match: {name: silent}, run_id: '%x', inactivity: 20s}\n"
+        f"  - {{match: {{name: stated}}, run_id: '%x', signals: {watched.runs}/mine.yaml}}\n"
         "  - {match: {partition: main}, run_id: '%x', inactivity: 20s, restart_stalls: true,\n"
         "     policy: megatron_transient}\n",
         encoding="utf-8",
@@ -110,6 +124,7 @@ def jobs(cluster: Cluster, tools: Tools, tmp_path_factory: pytest.TempPathFactor
     found = PlainJobs(watched, {})
     try:
         watched.start()
+        (watched.runs / "mine.yaml").write_text(_SIGNALS, encoding="utf-8")
         with (folder / "watch.log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, f"--slurm-bin-dir={cluster.bin}"], env=cluster.environment, stderr=log
@@ -168,6 +183,12 @@ def test_a_transient_failure_leads_to_one_restart_that_the_log_proves(jobs: Plai
 
 def test_a_hang_leads_to_one_restart_where_the_rule_allows_it(jobs: PlainJobs) -> None:
     jobs.came_back("hang", "stall")
+
+
+def test_what_a_users_signal_states_of_a_job_that_goes_on_leads_to_the_policys_mode(jobs: PlainJobs) -> None:
+    jobs.came_back("stated", "crash")
+    (incident,) = jobs.watched.incidents("stated")
+    assert (incident["alert"], incident["error_type"]) == ("TrainRunSignalled", "license")
 
 
 def test_a_job_that_works_behind_a_buffered_log_is_not_restarted_and_pages(jobs: PlainJobs) -> None:

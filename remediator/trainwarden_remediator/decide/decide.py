@@ -182,7 +182,9 @@ def _contradiction(alert: Alert, run: ReportedRun) -> Wait | Refuse | None:
     """Refuse an alert that is older than what the run has reported since."""
     if run.state is None:
         return Wait("Prometheus shows no state of the run, neither running nor failed")
-    expected = _STATE_OF_MODE.get(alert.mode or "")
+    # What a user's signal states of the log is about a run that its record has as running.
+    stated = alert.mode in run.stated and bool(alert.label("signal"))
+    expected = "running" if stated else _STATE_OF_MODE.get(alert.mode or "")
     if expected is None or run.state == expected:
         return None
     return Refuse(f"the alert reports a {alert.mode}, but by its record the run is {run.state}, not {expected}")

@@ -100,9 +100,10 @@ def facts_of_nodes(suspects: Mapping[str, str]) -> tuple[Fact, ...]:
 def needs_agreement(mode: str, run: ReportedRun) -> bool:
     """Return whether another source must agree that the run stands still before its attempt may be ended.
 
-    Of a job that writes no record nothing but its log shows that, and the log may be buffered, or not be read.
+    Of a job that writes no record nothing but its log shows that, and the log may be buffered, or not be read. Not
+    where the log itself states it.
     """
-    return run.plain and mode in ("stall", "timeout")
+    return run.plain and mode in ("stall", "timeout") and mode not in run.stated
 
 
 def contradiction(
@@ -118,7 +119,7 @@ def contradiction(
     working = [fact for fact in found if fact.supports is Supports.WORKING and fact.subject != "steps"]
     if not working:
         return _without_agreement(mode, run, found) if needs_agreement(mode, run) else None
-    against = "it is recorded as failed" if mode == "crash" else _halted_text(mode, run)
+    against = _failed_text(mode, run) if mode == "crash" else _halted_text(mode, run)
     return Contradiction(
         f"attempt {run.attempt}: {against} ({_PROMETHEUS}), and it works by {', '.join(map(str, working))}. "
         "It is not ended: if it hangs, let it be restarted by trainwarden-remediator approve",
@@ -139,6 +140,11 @@ def _without_agreement(mode: str, run: ReportedRun, found: Sequence[Fact]) -> Co
     )
 
 
+def _failed_text(mode: str, run: ReportedRun) -> str:
+    is_stated = run.failed is None and mode in run.stated
+    return "its log states that it has failed" if is_stated else "it is recorded as failed"
+
+
 def _halted_text(mode: str, run: ReportedRun) -> str:
     step = "" if run.step is None else f" at step {run.step:g}"
     return f"no step is reported{step}" if mode == "stall" else f"its heartbeats have ended{step}"
@@ -147,7 +153,7 @@ def _halted_text(mode: str, run: ReportedRun) -> str:
 def _halted(mode: str, run: ReportedRun) -> float | None:
     """Return when the run is reported to have stopped working, Unix time: before its first step, when it began."""
     if mode == "crash":
-        return run.failed
+        return run.broke(mode)
     return run.started if run.stepped is None else run.stepped
 
 
@@ -167,8 +173,9 @@ def _of_steps(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
     if run.step is None and run.high_water is None:
         return
     supports = Supports.UNKNOWN
-    if mode == "crash" and run.stepped is not None and run.failed is not None:
-        supports = Supports.WORKING if run.stepped > run.failed + LAST_STEP_SECONDS else Supports.UNKNOWN
+    broke = run.broke(mode)
+    if mode == "crash" and run.stepped is not None and broke is not None:
+        supports = Supports.WORKING if run.stepped > broke + LAST_STEP_SECONDS else Supports.UNKNOWN
     elif run.stepped is not None and run.stall_budget is not None and now - run.stepped > run.stall_budget:
         supports = Supports.STALLED
     step = run.high_water if run.step is None else run.step
@@ -239,7 +246,8 @@ def _of_log(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
     if written is not None:
         # A time that lies ahead, as of a server of files whose clock is wrong, says nothing for as long as it does.
         grows = abs(now - written) <= _LOG_GROWS_SECONDS
-        since = mode == "crash" and run.failed is not None and written > run.failed + _LOG_GROWS_SECONDS
+        broke = run.broke(mode)
+        since = mode == "crash" and broke is not None and written > broke + _LOG_GROWS_SECONDS
         text = "grows" if grows else "does not grow"
         yield Fact(_PROMETHEUS, "log", text, written, _working(grows and since))
 

@@ -47,7 +47,7 @@ class Judge:
             mode=alert.mode or "",
             error_type=alert.label("error_type") or run.error_type,
             subsystem=alert.label("subsystem") or run.subsystem,
-            signal=run.failure,
+            signal=run.failure or alert.label("signal"),
         )
         past = self._store.past_restarts(run.run_id, alert.cluster, replaced)
         history = history_of(past, failure.mode, failure.error_type, run.high_water, run.checkpoint_step)

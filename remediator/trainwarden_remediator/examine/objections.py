@@ -183,7 +183,7 @@ class Recheck:
             return verdict
         if run.attempt_key != incident.attempt_key:
             return Refuse(f"stale: the run is at {run.attempt_key}")
-        self.known = facts_of(incident.failure_mode, run, self._reading(incident), self._world.clock.now())
+        self.known = facts_of(incident.failure_mode, run, self._reading(incident), self._world.clock.now(), cpu)
         return (
             _recovered(incident, run, ended=self._ended(incident))
             or self._of_policy(run)
@@ -239,8 +239,8 @@ class Recheck:
 def _alert_of(incident: Incident, firing: Sequence[Alert]) -> Alert | None:
     """Return the alert of the decision; a stronger one that replaced it needs a decision of its own."""
     for alert in firing:
-        about = (alert.run_id, alert.attempt, alert.label("alertname") or "")
-        same = about == (incident.run_id, incident.attempt, incident.alert)
+        about = (alert.run_id, alert.attempt, alert.label("alertname") or "", alert.mode or "unknown")
+        same = about == (incident.run_id, incident.attempt, incident.alert, incident.failure_mode)
         if same and alert.is_of_cluster(incident.cluster):
             return alert
     return None

@@ -30,7 +30,8 @@ def cpu_use(world: World, mode: str, run: ReportedRun) -> CpuUse | Unknown | Non
 class Witness:
     """Waits while something else than the record of a run says that it works.
 
-    With a crash, while its job runs and shows life: a run that works may write an error, too.
+    With a crash, and with what a signal of its user states of its log, while its job runs and shows life: a run that
+    works may write an error, too.
     That the scheduler has ended the job is a second witness of a crash. Without it there must be no step since the
     failure, and no heartbeat. A heartbeat alone may be that of a thread of a rank that hangs: it counts for as long as
     a step may take.
@@ -51,7 +52,8 @@ class Witness:
         against = contradiction(alert.mode or "", run, reading, self._world.clock.now(), cpu)
         if against is not None and self._store.approved_against_facts(run.run_id, run.attempt_key):
             against = None
-        if alert.mode != "crash":
+        is_stated = bool(alert.label("signal"))
+        if alert.mode != "crash" and not is_stated:
             return against if alert.mode in ("stall", "timeout") else None
         if not isinstance(reading, ScheduledJob) or reading.state is not JobState.RUNNING:
             self._timers.forget(alert.key, *_LIFE)
@@ -61,15 +63,18 @@ class Witness:
         stepping, unmoved = self._change(alert.key, _STEPS, run.step)
         beating, unheard = self._change(alert.key, _SIGNS, run.alive)
         if stepping and unmoved < _QUIET_SECONDS:
+            told, mend = ("is recorded as failed", "delete the file _error of its record")
+            if is_stated:
+                told, mend = f"has a {alert.mode} by signal {alert.label('signal')} of its log", "mend the signal"
             return Contradiction(
-                f"attempt {run.attempt} is recorded as failed, and goes on: step {run.step:g} on job {key.job_id}. "
-                "It is not ended: if it works, delete the file _error of its record; if not, cancel the job"
+                f"attempt {run.attempt} {told}, and goes on: step {run.step:g} on job {key.job_id}. "
+                f"It is not ended: if it works, {mend}; if not, cancel the job"
             )
         if against is not None:
             return against
         if alone < _QUIET_SECONDS:
             return Wait(f"job {key.job_id} still runs: it may recover by itself")
-        stepped = stepping or _stepped_since_failure(run)
+        stepped = stepping or _stepped_since(run, run.broke(alert.mode or ""))
         if (stepped and unmoved < budget) or (beating and unheard < _QUIET_SECONDS and alone < budget):
             return Wait(f"job {key.job_id} still runs, and its ranks have shown life since the failure")
         return None
@@ -85,6 +90,6 @@ class Witness:
         return self._timers.elapsed(subject, _CHANGED[kind]) is not None, elapsed
 
 
-def _stepped_since_failure(run: ReportedRun) -> bool:
-    """Return whether a step was made since the failure, by the clocks of the run's hosts."""
-    return run.stepped is not None and run.failed is not None and run.stepped > run.failed + LAST_STEP_SECONDS
+def _stepped_since(run: ReportedRun, failed: float | None) -> bool:
+    """Return whether a step was made since a failure, by the clocks of the run's hosts."""
+    return run.stepped is not None and failed is not None and run.stepped > failed + LAST_STEP_SECONDS

@@ -33,9 +33,10 @@ _SERIES = (
     "training_loss",
     "training_nccl_transport_ok",
     "training_run_plain",
+    "training_log_state_timestamp_seconds",
 )
 # Of how the run works, to compare it with itself.
-_FIGURES = _SERIES[-5:-1]
+_FIGURES = _SERIES[-6:-2]
 # What says from outside of its record whether it works. Made by rules, without the labels of a target.
 _VITALS = (
     "run:gpu_tensor_active:avg",
@@ -58,7 +59,8 @@ class ReportedRun:
     seconds its present phase may take for a step. `figures` are how it works, and
     `vitals` what other sources than its record say of that, by the names of the metrics. `cluster` is that of its
     series, empty where they have no such label. `plain`: its job writes no record, so all that its record says of its
-    work is from its log, which may be buffered.
+    work is from its log, which may be buffered. `stated` is when a signal of its user stated in its log that it has
+    crashed, hangs or has timed out, by failure mode.
     """
 
     run_id: str
@@ -79,9 +81,14 @@ class ReportedRun:
     checkpoint_step: float | None = None
     cluster: str = ""
     plain: bool = False
+    stated: Mapping[str, float] = field(default_factory=dict, compare=False)
     figures: Mapping[str, float] = field(default_factory=dict, compare=False)
     vitals: Mapping[str, float] = field(default_factory=dict, compare=False)
     others: tuple[ReportedRun, ...] = field(default=(), compare=False)
+
+    def broke(self, mode: str) -> float | None:
+        """Return when it failed by its record, else when its log stated this failure mode; None if neither did."""
+        return self.failed if self.failed is not None else self.stated.get(mode)
 
 
 Evidence = ReportedRun | Unknown | None
@@ -175,6 +182,7 @@ class _Record:
 
     info: Mapping[str, str] | None = None
     states: set[str] = field(default_factory=set)
+    stated: dict[str, float] = field(default_factory=dict)
     failure: Mapping[str, str] | None = None
     values: dict[str, float] = field(default_factory=dict)
 
@@ -237,6 +245,8 @@ def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:
         record.info = labels
     elif name == "training_failure_info":
         record.failure = labels
+    elif name == "training_log_state_timestamp_seconds":
+        record.stated[labels["state"]] = max(value, record.stated.get(labels["state"], value))
     elif name == "training_run_state":
         if value == 1:
             record.states.add(labels["state"])
@@ -268,5 +278,6 @@ def _run(run_id: str, record: _Record) -> ReportedRun:
         checkpoint_step=record.values.get("training_checkpoint_step"),
         cluster=(record.info or {}).get("cluster", ""),
         plain=bool(record.values.get("training_run_plain")),
+        stated=record.stated,
         figures={name: record.values[name] for name in _FIGURES if name in record.values},
     )

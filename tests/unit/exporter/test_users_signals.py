@@ -159,3 +159,81 @@ def test_nul_bytes_in_a_log_are_reported(logs: LogsTree) -> None:
     logs.write("r", OOM.encode("utf-16-le") + b"\n")
     logs.look()
     assert logs.value("trainwarden_log_errors_total", reason="nuls") == 1
+
+
+STATES = """
+extends: all
+log_signals:
+  - {name: lost, pattern: 'lost it', state: {class_name: CrashState}, metadata: {error_type: license}}
+  - {name: stuck, pattern: 'no progress', state: {class_name: StalledState}}
+  - {name: late, pattern: 'out of time', state: {class_name: TimeoutState}}
+  - {name: done, pattern: 'all done', state: {class_name: SuccessState}}
+  - {name: seen, pattern: 'saw it', metadata: {error_type: license}}
+"""
+
+
+def stated(logs: LogsTree) -> set[tuple[str, str, str, str]]:
+    """The attempt, state, signal and error type of all that is stated."""
+    found = [dict(key) for key in logs.samples.get("training_log_state_timestamp_seconds", {})]
+    return {(each["attempt"], each["state"], each["signal"], each.get("error_type", "")) for each in found}
+
+
+@pytest.fixture
+def stating(logs: LogsTree) -> LogsTree:
+    path = logs.folder / "runs" / "states.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(STATES)
+    logs.runs.metadata("r", signals=str(path), attempt=0)
+    logs.look()
+    return logs
+
+
+def test_what_signals_of_a_user_state_of_a_run_is_shown_while_it_runs(stating: LogsTree) -> None:
+    stating.write("r", "lost it\nno progress\nout of time\nall done\nsaw it\n" + OOM)
+    written = stating.runs.now
+    stating.look()
+    expected = {
+        ("0", "crash", "lost", "license"),
+        ("0", "stall", "stuck", "hang"),
+        ("0", "timeout", "late", "time_limit"),
+        ("0", "success", "done", ""),
+    }
+    assert stated(stating) == expected
+    assert stating.value("training_log_state_timestamp_seconds", state="crash") == written
+    stating.restart()
+    stating.look()
+    stating.look()
+    assert stated(stating) == expected, "the next exporter shows it, too"
+    stating.runs.metadata("r", signals=str(stating.folder / "runs" / "states.yaml"), attempt=0, status="failed")
+    stating.look()
+    stating.look()
+    assert stated(stating) == set()
+
+
+def test_what_the_run_has_survived_is_stated_no_more(stating: LogsTree) -> None:
+    stating.write("r", "step 1/100 loss 2.0\nlost it\nall done\nstep 2/100 loss 2.0\n")
+    stating.look()
+    assert {state for _, state, _, _ in stated(stating)} == {"crash", "success"}
+    stating.write("r", "".join(f"step {step}/100 loss 2.0\n" for step in range(3, 6)))
+    stating.look()
+    assert stated(stating) == set()
+
+
+def test_shipped_signals_state_nothing_of_a_run_that_goes_on(logs: LogsTree) -> None:
+    logs.runs.metadata("r", signals="megatron_basic", attempt=0)
+    logs.write("r", OOM)
+    logs.look()
+    logs.look()
+    assert stated(logs) == set()
+
+
+def test_what_the_attempt_before_stated_is_gone_with_it(stating: LogsTree) -> None:
+    stating.write("r", "lost it\n")
+    stating.look()
+    assert stated(stating) != set()
+    stating.runs.now += 60
+    began = {"attempt": 1, "attempt_key": "local:78-1:0", "attempt_start_time": to_iso(stating.runs.now)}
+    stating.runs.metadata("r", signals=str(stating.folder / "runs" / "states.yaml"), **began)
+    stating.look()
+    stating.look()
+    assert stated(stating) == set()

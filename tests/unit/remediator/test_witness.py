@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.incidents.incident import Alert, State
+from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
@@ -130,3 +132,62 @@ def test_a_step_during_the_delay_of_the_policy_calls_the_restart_off(tmp_path: P
     assert simulation.store.open_incidents() == []
     assert "goes on" in simulation.store.escalations()[0].reason
     simulation.close()
+
+
+class Stated(Simulation):
+    """A run whose log states a failure by a signal of its user, while its record says that it runs."""
+
+    mode = "crash"
+    seen: float | None = None
+    stepped: float | None = None
+
+    def run(self, run_id: str) -> Evidence:
+        found = super().run(run_id)
+        assert isinstance(found, ReportedRun)
+        return replace(
+            found, stated={} if self.seen is None else {self.mode: self.seen}, stepped=self.stepped, plain=True
+        )
+
+    def alerts_now(self) -> list[Alert]:
+        labels = {"run_id": self.cluster.run_id, "failure_mode": self.mode, "remediate": "true", "signal": "lost"}
+        now = {"alertname": "TrainRunSignalled", "attempt": str(self.cluster.attempt), "error_type": "license"}
+        return [] if self.seen is None or self.cluster.attempt else [Alert({**labels, **now}, None)]
+
+
+@pytest.fixture(params=["crash", "stall", "timeout"])
+def stated(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stated]:
+    rule = Implementation(class_name="AlwaysRestartPolicy")
+    made = Stated(tmp_path / "state", two_phase=True, policy=Policy("each", {request.param: rule}))
+    made.mode = request.param
+    made.seen = made.clock.now()
+    yield made
+    made.close()
+
+
+def test_what_a_users_signal_states_leads_to_its_mode_after_a_quiet_minute(stated: Stated) -> None:
+    stated.tick(50, every=5)
+    assert stated.store.of_run(RUN) == []
+    stated.tick(30, every=5)
+    assert stated.driver.calls[:1] == ["prepare: none"]
+    [incident] = stated.store.of_run(RUN)
+    assert (incident.failure_mode, incident.error_type) == (stated.mode, "license")
+
+
+def test_a_run_whose_steps_go_on_is_not_ended_whatever_its_log_states(stated: Stated) -> None:
+    for _ in range(200):
+        stated.cluster.step += 1
+        stated.cluster.high_water += 1
+        stated.stepped = stated.clock.now()
+        stated.tick()
+    assert stated.driver.calls == []
+    [incident] = stated.store.of_run(RUN)
+    assert incident.state is State.ESCALATED
+    assert "by signal lost of its log, and goes on: step" in incident.reason
+    assert "mend the signal" in incident.reason
+
+
+def test_a_statement_that_is_taken_back_ends_nothing(stated: Stated) -> None:
+    stated.tick(50, every=5)
+    stated.seen = None
+    stated.tick(200, every=5)
+    assert stated.driver.calls == []

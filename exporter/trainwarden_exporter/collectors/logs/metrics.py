@@ -18,6 +18,15 @@ TRAINING_LOG_SIGNAL_LAST_TIMESTAMP_SECONDS = gauge(
     "the logs of the run",
     "time() - training_log_signal_last_timestamp_seconds < 300",
 )
+TRAINING_LOG_STATE_TIMESTAMP_SECONDS = gauge(
+    "training_log_state_timestamp_seconds",
+    "run_id attempt state signal error_type",
+    "Unix seconds",
+    "When a signal of the user's own pack was written whose state is crash, stall, timeout or success: the first that "
+    "the attempt has not survived, of an attempt that runs. Absent once three higher steps came after it.",
+    "the logs of the run: CrashState, StalledState, TimeoutState and SuccessState of its signal pack",
+    "time() - training_log_state_timestamp_seconds" + WHILE_RUNNING,
+)
 TRAINING_LOG_LAST_WRITE_TIMESTAMP_SECONDS = gauge(
     "training_log_last_write_timestamp_seconds",
     "run_id",

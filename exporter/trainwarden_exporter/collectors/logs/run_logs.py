@@ -16,6 +16,7 @@ from trainwarden.signals.tailing.remainder import Position, copied_so_far, stand
 from trainwarden_exporter.collectors.logs.counts import SignalCounts
 from trainwarden_exporter.collectors.logs.packs import OF_RECORD
 from trainwarden_exporter.collectors.logs.problems import DONE, FAILED
+from trainwarden_exporter.collectors.logs.states import stated_by
 from trainwarden_exporter.core.shared_state import LogVerdict, LogView
 from trainwarden_exporter.sampling.calls import enter
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from trainwarden.signals.model import Match
     from trainwarden.signals.progress import LogProgress
-    from trainwarden.signals.tailing.log import Searcher
+    from trainwarden.signals.tailing.log import Searcher, Seen
     from trainwarden_exporter.collectors.logs.problems import LogProblems
     from trainwarden_exporter.core.metric import CachedSamples
     from trainwarden_exporter.core.shared_state import WatchedRun
@@ -51,6 +52,7 @@ class RunLogs:
         cached: the samples of signals, with the numbers of signals that are shown and left out.
         dirty: something changed since `state` was last stored.
         moved: when the step last changed, Unix seconds.
+        states: what the user's own signals say of the attempt while it runs: by state, the record that says so.
     """
 
     def __init__(self, run: WatchedRun, searcher: Searcher, roots: Sequence[str], first_read: int) -> None:
@@ -64,6 +66,7 @@ class RunLogs:
         self.cached: tuple[CachedSamples, int, int] | None = None
         self.dirty = False
         self.moved: float | None = None
+        self.states: dict[str, Seen] = {}
         self._users_signals = any(not signal.shipped for signal in searcher.pack.signals)
         self._roots = roots if run.owner is None else OwnedRoots(roots, run.owner)
         self._first_read = first_read
@@ -103,6 +106,7 @@ class RunLogs:
             for log in self.logs.values():
                 log.forget_before(run.attempt_start or 0.0)
             self._counts.begin_attempt()
+            self.states = {}
             self._attempt, self._verdict, self._settled, self.dirty = run.attempt, None, False, True
         if self._settled and not run.ended:
             self._settled, self._verdict, self.dirty = False, None, True
@@ -246,6 +250,8 @@ class RunLogs:
             self.last[name] = max((self.last.get(name, 0.0), *(times[-1:] or [now])))
         if log.progress.step != step:
             self.moved = min(now, log.written or now)
+        if self._users_signals:
+            self.states = stated_by(self.logs.values())
         self.dirty = True
         return data
 
@@ -324,6 +330,7 @@ class RunLogs:
             log = TailedLog(str(each["path"]), self._roots, self._first_read)
             log.restore(each, self.searcher.signals)
             self.logs[log.path] = log
+        self.states = stated_by(self.logs.values()) if self._users_signals else {}
 
     def close(self) -> None:
         """Close all files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwarden.redaction import label_text
-from trainwarden.taxonomy import FAILURES
+from trainwarden.signals.diagnosis import error_type_of
 from trainwarden_exporter.collectors.logs import metrics
 from trainwarden_exporter.collectors.runs.record import plausible_timestamp
 from trainwarden_exporter.core.metric import CachedSamples, Families
@@ -29,6 +29,17 @@ def add_logs(families: Families, logs: RunLogs, room: int, now: float) -> tuple[
     )
     families.add(metrics.TRAINWARDEN_LOG_LAG_BYTES, sum(log.follower.lag for log in logs.logs.values()), run_id=run_id)
     families.add(metrics.TRAINWARDEN_LOG_SKIPPED_BYTES_TOTAL, logs.skipped, run_id=run_id)
+    for state, seen in ({} if logs.run.ended else logs.states).items():
+        signal = seen.match.signal
+        families.add(
+            metrics.TRAINING_LOG_STATE_TIMESTAMP_SECONDS,
+            plausible_timestamp(seen.time, now),
+            run_id=run_id,
+            attempt=logs.run.values.get("attempt", ""),
+            state=state,
+            signal=label_text(signal.name),
+            error_type=label_text(error_type_of(signal) or ""),
+        )
     room = min(room, MAX_SIGNALS_PER_RUN)
     made_from = (dict(logs.counts), dict(logs.last), logs.run.ended, room)
     if logs.cached is None or logs.cached[0].made_from != made_from:
@@ -62,10 +73,9 @@ def _add_signals(families: Families, logs: RunLogs, room: int, now: float) -> tu
 
 
 def _labels(signal: Signal, run_id: str) -> dict[str, str]:
-    error_type = signal.error_type or (FAILURES[signal.failure].error_type if signal.failure else None)
     return {
         "run_id": run_id,
         "signal": label_text(signal.name),
-        "error_type": label_text(error_type or ""),
+        "error_type": label_text(error_type_of(signal) or ""),
         "role": signal.role,
     }
