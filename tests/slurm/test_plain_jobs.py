@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,8 +32,14 @@ _ON = """\
 while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.2; done
 """
 # Takes some CPU time, as the start of any training does.
-_LOAD = "for _ in $(seq 400000); do :; done\n"
+_LOAD = "for _ in $(seq 1500000); do :; done\n"
 _FIRST = '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] && '
+_BROKEN = (
+    'echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation '
+    'timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." >&2; '
+    "exit 134;"
+)
+# @ stands for the folder of the test.
 _SCRIPTS = {
     "success": _STEPS,
     "oom": _STEPS + 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1\n',
@@ -40,12 +47,18 @@ _SCRIPTS = {
     "hang": _STEPS + _LOAD + _FIRST + "sleep 3600\n" + _ON,
     # It works on, and prints nothing of that for long.
     "buffered": _STEPS + _LOAD + "while true; do for _ in $(seq 60000); do :; done; sleep 0.2; done\n",
-    "nccl": _STEPS
+    "nccl": _STEPS + _FIRST + f"{{ {_BROKEN} }}\n" + _ON,
+    # It leaves a good checkpoint, a torn one, and a folder whose layout promises nothing.
+    "resumes": _STEPS
     + _FIRST
-    + '{ echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective '
-    'operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." '
-    ">&2; exit 134; }\n" + _ON,
-    "stated": _STEPS + _FIRST + "{ echo 'FATAL license server lic1 refused: no seats left'; sleep 3600; }\n" + _ON,
+    + "{ mkdir @/ckpt @/ckpt/step_30; echo weights > @/ckpt/step_30/weights.data; cp @/good.pt @/ckpt/step_10.pt; "
+    + f'cp @/torn.pt @/ckpt/step_20.pt; {_BROKEN} }}\n. @/runs/resumes/resume.env; echo "resuming from $RESUME_FROM"\n'
+    + _ON,
+    "stated": _STEPS
+    + _LOAD
+    + _FIRST
+    + "{ echo 'FATAL license server lic1 refused: no seats left'; sleep 3600; }\n"
+    + _ON,
     "cancelled": _STEPS + _ON,
     "silent": _STEPS + "sleep 3600\n",
 }
@@ -114,11 +127,18 @@ def jobs(cluster: Cluster, tools: Tools, tmp_path_factory: pytest.TempPathFactor
         f"runs_dir: {watched.runs}\nmark: true\njobs:\n"
         "  - {match: {name: silent}, run_id: '%x', inactivity: 20s}\n"
         f"  - {{match: {{name: stated}}, run_id: '%x', signals: {watched.runs}/mine.yaml}}\n"
+        "  - {match: {name: resumes}, run_id: '%x', policy: megatron_transient,\n"
+        f"     checkpoints: {{path: {folder}/ckpt}}, resume: {{environment: {{RESUME_FROM: '{{path}}'}}}}}}\n"
         "  - {match: {partition: main}, run_id: '%x', inactivity: 20s, restart_stalls: true,\n"
         "     policy: megatron_transient}\n",
         encoding="utf-8",
     )
     configuration.chmod(0o600)
+    with zipfile.ZipFile(folder / "good.pt", "w") as archive:  # as torch.save writes it
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("archive/data/0", bytes(range(256)) * 4)
+        archive.writestr("archive/version", b"3\n")
+    (folder / "torn.pt").write_bytes((folder / "good.pt").read_bytes()[:-100])
     command = [sys.executable, "-m", "trainwarden", "slurm", "watch", f"--config={configuration}", "--interval=1s"]
     process = None
     found = PlainJobs(watched, {})
@@ -131,7 +151,7 @@ def jobs(cluster: Cluster, tools: Tools, tmp_path_factory: pytest.TempPathFactor
             )
         for name, text in _SCRIPTS.items():
             script = folder / f"{name}.sbatch"
-            script.write_text(text, encoding="utf-8")
+            script.write_text(text.replace("@", str(folder)), encoding="utf-8")
             options = [f"--job-name={name}", f"--output={folder}/%x-%j.out"]
             found.ids[name] = cluster.submit(script, options=options)
         yield found
@@ -179,6 +199,17 @@ def test_a_failure_that_needs_a_person_alerts_with_its_cause_and_restarts_nothin
 
 def test_a_transient_failure_leads_to_one_restart_that_the_log_proves(jobs: PlainJobs) -> None:
     jobs.came_back("nccl", "crash")
+
+
+def test_a_restart_continues_from_the_newest_checkpoint_that_is_complete(jobs: PlainJobs) -> None:
+    jobs.came_back("resumes", "crash")
+    folder = jobs.watched.runs.parent
+    output = (folder / f"resumes-{jobs.ids['resumes']}.out").read_text(encoding="utf-8")
+    assert f"resuming from {folder}/ckpt/step_10.pt\n" in output
+    found = read_progress(jobs.watched.runs / "resumes")
+    assert isinstance(found, Progress)
+    assert found.checkpoint is not None
+    assert found.checkpoint.step == 10
 
 
 def test_a_hang_leads_to_one_restart_where_the_rule_allows_it(jobs: PlainJobs) -> None:

@@ -21,7 +21,7 @@ from trainwarden.record.attempt import begin_attempt
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS
 from trainwarden.record.metadata import VERSION, Attempt, Metadata, end_of_attempt, read_metadata
 from trainwarden.record.ownership import RunRefused
-from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.progress import Checkpoint, Progress, read_progress
 from trainwarden.record.rank import RankBeat, rank_file, read_rank
 from trainwarden.record.sentinels import RestartNotice, Sentinel, current_completion, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
@@ -34,9 +34,20 @@ if TYPE_CHECKING:
     from trainwarden.s3.startup import S3Startup
 
 # Keys about the end of one attempt, or about its copy: not true of the next.
-_OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy", "phase_source")
+_OF_AN_ATTEMPT = (
+    "end_time",
+    "reason",
+    "s3",
+    "write_errors",
+    "signals",
+    "log_path",
+    "policy",
+    "phase_source",
+    "checkpoint_trust",
+)
 # Keys of `progress.json` that hold across attempts.
 _OF_THE_RUN = ("total_steps", "high_water", "steps_completed", "nonfinite", "checkpoint", "checkpoints")
+_KEPT_CHECKPOINTS = 5
 # `phase_source` of a phase that was inferred from what the command prints.
 FROM_OUTPUT = "output"
 
@@ -205,6 +216,34 @@ class ExternalRecordWriter:
             kept = values if is_same else {name: value for name, value in values.items() if name in _OF_THE_RUN}
             self._written_progress = self._store.update(PROGRESS, kept, progress)
         return self._inferred.now() != before
+
+    def checkpoint(self, newest: Checkpoint) -> bool:
+        """Write which checkpoint was found that the command does not report itself; False where nothing is new.
+
+        The record keeps the last few; those that are newer than it were damaged meanwhile.
+        """
+        with contextlib.suppress(OSError), self._store.locked():
+            metadata, progress = self._metadata(), read_progress(self._store.folder)
+            if metadata is None or not metadata.is_live or self._reports_itself:
+                return False
+            before = progress if isinstance(progress, Progress) else Progress()
+            last = before.checkpoint
+            if last is not None and (last.path, last.size_bytes) == (newest.path, newest.size_bytes):
+                return False
+            older = [
+                each
+                for each in before.known_checkpoints()
+                if each.path != newest.path and (each.step or 0) <= (newest.step or 0)
+            ]
+            is_more = last is None or (newest.step or 0) > (last.step or 0)
+            changes = Progress(
+                checkpoint=newest,
+                checkpoints=(newest, *older)[:_KEPT_CHECKPOINTS],
+                checkpoints_saved=(before.checkpoints_saved or 0) + is_more,
+            )
+            self._store.update(PROGRESS, self._store.values(PROGRESS), changes)
+            return True
+        return False
 
     def _phase(self, metadata: Metadata, values: dict[str, Any], now: float) -> dict[str, Any]:
         """Return the fields that the command's phase changes: none once it reports that itself."""

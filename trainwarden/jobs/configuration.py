@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +11,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden.checkpoint.verdict import TRUSTS
 from trainwarden.clients.slurm.jobs import expanded_run_id, job_names
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId
+from trainwarden.jobs.checkpoints import CheckpointFolder
 from trainwarden.record.folder import runs_dir
 from trainwarden.signals.pack import load_pack, shipped_packs
 from trainwarden.yaml_file import YamlValue, read_yaml
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 _KEYS = ("runs_dir", "log_roots", "mark", "marked", "grace", "max_jobs", "max_log_bytes", "jobs")
 _JOB_KEYS = (
     "match", "ignore", "run_id", "logs", "inactivity", "restart_stalls", "signals", "policy",
-    "framework", "model",
+    "framework", "model", "checkpoints", "resume",
 )  # fmt: skip
 _MATCHES = ("partition", "account", "user", "name", "comment")
 DEFAULT_RUN_ID = "%x-%A_%a"
@@ -32,6 +35,7 @@ _GRACE_SECONDS = 600.0
 MAX_JOBS = 2000
 MAX_LOG_BYTES = 8 * 2**30
 _SAMPLE = job_names("4711", "4711", "1", "train", "alice")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _POLICY_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
@@ -49,6 +53,7 @@ class JobRule:
         signals: a signal pack, by its name or absolute path; None for the exporter's.
         policy: the restart policy that the record requests; None for none.
         framework, model: as the record states them.
+        checkpoints: where they are, with the tokens of sbatch in its path; None where they are not looked for.
     """
 
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -61,6 +66,7 @@ class JobRule:
     policy: str | None = None
     framework: str | None = None
     model: str | None = None
+    checkpoints: CheckpointFolder | None = None
 
     def fits(self, job: SlurmJob) -> bool:
         """Return whether the job is one of those."""
@@ -181,6 +187,31 @@ def _rule(entry: YamlValue) -> JobRule:
         policy=_policy(keys["policy"]) if "policy" in keys else None,
         framework=keys["framework"].scalar() if "framework" in keys else None,
         model=keys["model"].scalar() if "model" in keys else None,
+        checkpoints=_checkpoints(keys.get("checkpoints"), keys.get("resume")),
+    )
+
+
+def _checkpoints(entry: YamlValue | None, resume: YamlValue | None) -> CheckpointFolder | None:
+    if entry is None:
+        if resume is not None:
+            raise resume.wrong("checkpoints beside it: where the checkpoints are")
+        return None
+    keys = entry.mapping(("path", "trust"))
+    if "path" not in keys:
+        raise entry.wrong("path: the folder that holds the checkpoints")
+    trust = next((each for each in TRUSTS if "trust" not in keys or each == keys["trust"].scalar()), None)
+    if trust is None:
+        raise keys["trust"].wrong(f"one of {', '.join(TRUSTS)}")
+    given = {} if resume is None else resume.mapping(("environment", "arguments"))
+    environment = given["environment"].mapping() if "environment" in given else {}
+    for name, value in environment.items():
+        if not _VARIABLE.fullmatch(name):
+            raise value.wrong(f"a name of a variable in place of {name[:40]!r}")
+    return CheckpointFolder(
+        path=_absolute(keys["path"]),
+        trust=trust,
+        environment={name: value.scalar() for name, value in environment.items()},
+        arguments=given["arguments"].scalar() if "arguments" in given else "",
     )
 
 

@@ -16,6 +16,7 @@ from trainwarden.exec.log_file import put_aside
 from trainwarden.exec.printed_progress import PrintedProgress
 from trainwarden.exec.record_writer import ExternalRecordWriter
 from trainwarden.identity import AttemptKey, InvalidAttemptKey
+from trainwarden.jobs.checkpoints import CheckpointFolder, hand_over, newest_complete
 from trainwarden.jobs.job_log import MAX_LAG, JobLog
 from trainwarden.record.folder import EVENTS, LOG, replace_file
 from trainwarden.record.metadata import Metadata, read_metadata
@@ -25,6 +26,8 @@ from trainwarden.training.outcome import AttemptOutcome
 
 # How often it is written that a job lives. That of a thousand jobs takes a tenth of a core.
 ALIVE_SECONDS = 20.0
+# How often its checkpoints are looked for: each time a listing of their folder, and short reads of the newest.
+SEARCH_SECONDS = 60.0
 # The logs, and how far each was read, for the next process that follows them.
 POSITIONS = ".positions"
 _NO_PROCESS = 0
@@ -50,6 +53,7 @@ class WatchedJob:
         inactivity: seconds that its log, or its steps, may stand still; None for the default of steps alone.
         restart_stalls: that may be restarted; else it is inferred, and only alerts.
         log_roots: folders outside of which no log is read.
+        checkpoints: where its checkpoints are; None where they are not looked for.
     """
 
     run_id: str
@@ -61,6 +65,7 @@ class WatchedJob:
     inactivity: float | None = None
     restart_stalls: bool = False
     log_roots: Sequence[str] = ("/",)
+    checkpoints: CheckpointFolder | None = None
 
 
 class JobRecord:
@@ -85,10 +90,15 @@ class JobRecord:
             pid=_NO_PROCESS,
             printed=self._printed,
             given=budget if job.restart_stalls else {},
-            settings={**job.settings, "user_id": job.user_id},
+            settings={
+                **job.settings,
+                "user_id": job.user_id,
+                **({} if job.checkpoints is None else {"checkpoint_trust": job.checkpoints.trust}),
+            },
             silence=job.inactivity is not None,
         )
         self._alive = 0.0
+        self._searched: float | None = None
         self._ended = False
 
     @property
@@ -152,6 +162,19 @@ class JobRecord:
             self._writer.alive()
         if found:
             self._keep_positions()
+        if self._searched is None or now - self._searched >= SEARCH_SECONDS:
+            self._look_for_checkpoints()
+
+    def _look_for_checkpoints(self) -> None:
+        """Record the newest complete checkpoint, and hand it over to the next start of the job."""
+        self._searched, folder = time.monotonic(), self.job.checkpoints
+        newest = None if folder is None else newest_complete(folder, self.job.user_id)
+        if folder is None or newest is None or not self._writer.checkpoint(newest):
+            return
+        with contextlib.suppress(OSError):
+            problem = hand_over(self.folder, folder, newest)
+            if problem is not None:
+                self.log.problems[folder.path] = problem
 
     def end(self, outcome: AttemptOutcome) -> None:
         """Write how the attempt ended, once its log was read to its end."""
@@ -159,6 +182,7 @@ class JobRecord:
             return
         self._ended = True
         self._writer.read_output()
+        self._look_for_checkpoints()
         self._writer.end(outcome)
         self._keep_positions()
         self.close()

@@ -66,6 +66,8 @@ def watched_job(job: SlurmJob, run_id: str, rule: JobRule, log_roots: Collection
         "framework": rule.framework,
         "model": rule.model,
     }
+    place = output_path(rule.checkpoints.path, job) if rule.checkpoints is not None else None
+    checkpoints = rule.checkpoints.in_folder(place) if rule.checkpoints is not None and place else None
     return WatchedJob(
         run_id=run_id,
         key=AttemptKey.parse(job.attempt_key),
@@ -76,4 +78,5 @@ def watched_job(job: SlurmJob, run_id: str, rule: JobRule, log_roots: Collection
         inactivity=rule.inactivity,
         restart_stalls=rule.restart_stalls,
         log_roots=tuple(log_roots),
+        checkpoints=checkpoints,
     )

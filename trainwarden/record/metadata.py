@@ -76,6 +76,8 @@ class Metadata(RecordDocument):
 
     `user_id` is the uid that the job runs as, where another user writes the record for it. `gpu_type` is the type of
     the GPU that rank 0 trains on, and `gpu_count` how many its process sees.
+    `user_id` is the uid that the job runs as, where another user writes the record for it, and `checkpoint_trust` what
+    counts as a complete checkpoint of such a job.
     """
 
     run_id: str | None = TEXT
@@ -109,6 +111,7 @@ class Metadata(RecordDocument):
     signals: str | None = TEXT
     log_path: str | None = TEXT
     policy: str | None = TEXT
+    checkpoint_trust: str | None = TEXT
     thresholds: Thresholds = part(Thresholds, Thresholds())
     s3: Mapping[str, Any] = VALUES
     lines_dropped: int | None = INTEGER

@@ -16,6 +16,7 @@ from pathlib import Path
 from trainwarden.checkpoint import verify
 from trainwarden.checkpoint.paths import is_remote
 from trainwarden.checkpoint.verdict import TRUSTS, Trust
+from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
 from trainwarden.record.resume import read_choice
 from trainwarden.record.superseded import overwritten
@@ -60,8 +61,8 @@ def resume_point(record: Path, attempt_key: str, trust: str | None, seconds: flo
         seconds: for all of it.
     """
     deadline = time.monotonic() + seconds
-    choice, progress = read_choice(record), read_progress(record)
-    if choice is None or choice.attempt_key != attempt_key:
+    progress, own_trust = read_progress(record), _trust_of(record, attempt_key)
+    if own_trust is None:
         return ResumePoint(UNKNOWN, "the run chooses its checkpoint itself")
     known = progress.known_checkpoints() if isinstance(progress, Progress) else ()
     if not known:
@@ -73,7 +74,7 @@ def resume_point(record: Path, attempt_key: str, trust: str | None, seconds: flo
         return _as_owner(owner, record, attempt_key, trust, deadline - time.monotonic())
     if owner.st_uid != os.geteuid():
         return ResumePoint(UNVERIFIED, "its checkpoints are another user's: the run verifies them when it resumes")
-    wanted: Trust = next((each for each in TRUSTS if each == (trust or choice.trust)), TRUSTS[0])
+    wanted: Trust = next((each for each in TRUSTS if each == (trust or own_trust)), TRUSTS[0])
     rejected: list[str] = []
     for checkpoint in known:
         left = deadline - time.monotonic()
@@ -200,3 +201,14 @@ def _as_owner(owner: os.stat_result, record: Path, attempt_key: str, trust: str 
         process.kill()
         process.join()
         receiver.close()
+
+
+def _trust_of(record: Path, attempt_key: str) -> str | None:
+    """Return what the run takes for a complete checkpoint, empty where it does not say; None where nobody looks.
+
+    A job that writes no record chooses none, and whoever writes it for the job looks for its checkpoints.
+    """
+    choice, metadata = read_choice(record), read_metadata(record)
+    if choice is not None and choice.attempt_key == attempt_key:
+        return choice.trust or ""
+    return metadata.checkpoint_trust if isinstance(metadata, Metadata) and metadata.user_id is not None else None

@@ -24,7 +24,8 @@ _LIFE = (_SEEN_FAILED, *_CHANGED, *_CHANGED.values())
 def cpu_use(world: World, mode: str, run: ReportedRun) -> CpuUse | Unknown | None:
     """Return what the job of a run takes of CPUs; None where nothing depends on it."""
     key = parse_key(run.attempt_key)
-    return world.cpu.of(key) if key is not None and needs_agreement(mode, run) else None
+    depends = needs_agreement(mode, run) or (run.plain and mode in run.stated)
+    return world.cpu.of(key) if key is not None and depends else None
 
 
 class Witness:
@@ -75,7 +76,10 @@ class Witness:
         if alone < _QUIET_SECONDS:
             return Wait(f"job {key.job_id} still runs: it may recover by itself")
         stepped = stepping or _stepped_since(run, run.broke(alert.mode or ""))
-        if (stepped and unmoved < budget) or (beating and unheard < _QUIET_SECONDS and alone < budget):
+        # That a job without the library lives is its scheduler's word: whether it works, its CPU time shows sooner.
+        is_idle = isinstance(cpu, CpuUse) and cpu.is_idle
+        lives = (stepped and unmoved < budget) or (beating and unheard < _QUIET_SECONDS and alone < budget)
+        if lives and not is_idle:
             return Wait(f"job {key.job_id} still runs, and its ranks have shown life since the failure")
         return None
 

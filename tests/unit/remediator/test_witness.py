@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden.identity import AttemptKey
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, State
+from trainwarden_remediator.observe.cpu_time import CpuUse
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
@@ -138,6 +140,7 @@ class Stated(Simulation):
     """A run whose log states a failure by a signal of its user, while its record says that it runs."""
 
     mode = "crash"
+    cpu_use = CpuUse(0.9, 60.0, 1)
     seen: float | None = None
     stepped: float | None = None
 
@@ -147,6 +150,9 @@ class Stated(Simulation):
         return replace(
             found, stated={} if self.seen is None else {self.mode: self.seen}, stepped=self.stepped, plain=True
         )
+
+    def of(self, _key: AttemptKey) -> CpuUse:
+        return self.cpu_use
 
     def alerts_now(self) -> list[Alert]:
         labels = {"run_id": self.cluster.run_id, "failure_mode": self.mode, "remediate": "true", "signal": "lost"}
@@ -171,6 +177,23 @@ def test_what_a_users_signal_states_leads_to_its_mode_after_a_quiet_minute(state
     assert stated.driver.calls[:1] == ["prepare: none"]
     [incident] = stated.store.of_run(RUN)
     assert (incident.failure_mode, incident.error_type) == (stated.mode, "license")
+
+
+def test_heartbeats_of_a_job_without_the_library_hold_nothing_up_once_its_processes_take_no_cpu_time(
+    stated: Stated,
+) -> None:
+    """They are those of the watch, by what the scheduler says."""
+    stated.cpu = stated
+    stated.restart()
+    stated.stall_budget = 600.0
+    for second in range(130):
+        stated.alive = second
+        stated.tick()
+    assert stated.driver.calls == []
+    stated.cpu_use = CpuUse(0.0, 60.0, 1)
+    stated.alive = 131
+    stated.tick()
+    assert stated.driver.calls[:1] == ["prepare: none"]
 
 
 def test_a_run_whose_steps_go_on_is_not_ended_whatever_its_log_states(stated: Stated) -> None:
