@@ -19,6 +19,7 @@ NOT_HERE = {
     "training_run_observed_timestamp_seconds",
     "training_run_expected",
     "training_run_s3_info",
+    "training_run_plain",
     "training_checkpoint_complete",
     "training_checkpoint_verified_step",
     "training_rank_process_state",
