@@ -51,7 +51,8 @@ _SCRIPTS = {
     # It leaves a good checkpoint, a torn one, and a folder whose layout promises nothing.
     "resumes": _STEPS
     + _FIRST
-    + "{ mkdir @/ckpt @/ckpt/step_30; echo weights > @/ckpt/step_30/weights.data; cp @/good.pt @/ckpt/step_10.pt; "
+    + "{ until [ -e @/broken ]; do sleep 0.2; done; "
+    + "mkdir @/ckpt @/ckpt/step_30; echo weights > @/ckpt/step_30/weights.data; cp @/good.pt @/ckpt/step_10.pt; "
     + f'cp @/torn.pt @/ckpt/step_20.pt; {_BROKEN} }}\n. @/runs/resumes/resume.env; echo "resuming from $RESUME_FROM"\n'
     + _ON,
     "stated": _STEPS
@@ -202,9 +203,13 @@ def test_a_transient_failure_leads_to_one_restart_that_the_log_proves(jobs: Plai
 
 
 def test_a_restart_continues_from_the_newest_checkpoint_that_is_complete(jobs: PlainJobs) -> None:
+    folder, job_id = jobs.watched.runs.parent, str(jobs.ids["resumes"])
+    # Without its mark it is not restarted.
+    shown = jobs.watched.cluster.run
+    wait_until(lambda: "Comment=trainwarden:resumes" in shown("scontrol", "show", "job", job_id), "the mark of the job")
+    (folder / "broken").touch()
     jobs.came_back("resumes", "crash")
-    folder = jobs.watched.runs.parent
-    output = (folder / f"resumes-{jobs.ids['resumes']}.out").read_text(encoding="utf-8")
+    output = (folder / f"resumes-{job_id}.out").read_text(encoding="utf-8")
     assert f"resuming from {folder}/ckpt/step_10.pt\n" in output
     found = read_progress(jobs.watched.runs / "resumes")
     assert isinstance(found, Progress)
