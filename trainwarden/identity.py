@@ -59,6 +59,7 @@ _LOCAL_WORLD_SIZE = (
 )
 # The system chooses no port below this one.
 _EPHEMERAL_PORT = 32768
+_MODAL_TASK = "MODAL_TASK_ID"
 # What names a start that has ranks on several hosts, by the name of its launcher in the key.
 _STARTS = (
     ("pals", "PALS_APID"),
@@ -186,6 +187,9 @@ def _key_without_scheduler(environ: Mapping[str, str], process: int, ranks: int 
     # The ranks of one local launcher share their parent process, and nothing else that identifies the start.
     pid = (process_parent(process) or process) if size > 1 else process
     ticks = process_start_ticks(pid) or 0
+    if task := environ.get(_MODAL_TASK):
+        # One container may start several trainings within a second; no function runs for the 248 days that fit.
+        return AttemptKey("modal", _as_job_id(task), ticks % 2**31)
     if in_kubernetes(environ) and (name := pod(environ)):
         return AttemptKey("kubernetes", _as_job_id(name), ticks // os.sysconf("SC_CLK_TCK") % 2**31)
     return AttemptKey("local", f"{pid}-{ticks}", 0)
@@ -216,7 +220,7 @@ def unnamed_start(key: AttemptKey, environ: Mapping[str, str] = os.environ, *, r
         return "torchrun has no --rdzv-id: every start at this address and port counts as one attempt; pass a new id"
     if key.scheduler == "rendezvous":
         return "every start at this MASTER_ADDR and MASTER_PORT counts as one attempt; set TRAINWARDEN_ATTEMPT_KEY"
-    if key.scheduler == "local":
+    if key.scheduler in {"local", "modal"}:
         return "each host counts as an attempt of its own: errors on others are ignored; set TRAINWARDEN_ATTEMPT_KEY"
     return None
 
@@ -266,8 +270,12 @@ def boot_id(procfs: str | os.PathLike[str] = "/proc") -> str:
 
 
 def host_name() -> str:
-    """Return the host name, as records and the exporter use it."""
-    return os.uname().nodename
+    """Return the host name, as records and the exporter use it; in Modal the container's id.
+
+    Modal's containers all have the host name `modal`, and a pid of one means nothing in another.
+    """
+    task = os.environ.get(_MODAL_TASK)
+    return _as_job_id(task) if task else os.uname().nodename
 
 
 def process_start_ticks(pid: int) -> int | None:

@@ -37,6 +37,7 @@ ELSEWHERE = {
     "health": "a Prometheus: tests/unit/runs/test_health.py",
     "integrations": "PyTorch: tests/integrations",
     "library": "the script's own functions, as in README.md: tests/unit/library",
+    "modal": "Modal: tests/integration/s3/test_modal.py has the whole example",
     "monitor": "a webhook: tests/unit/monitor",
     "ray-api": "a pod: tests/unit/ray",
     "s3": "a bucket: tests/integration/s3",

@@ -11,6 +11,7 @@ from trainwarden.identity import (
     InvalidRunId,
     check_run_id,
     current_attempt_key,
+    host_name,
     local_rank,
     process_start_ticks,
     rank,
@@ -106,6 +107,31 @@ def test_each_process_of_one_pod_is_a_start_of_its_own_and_later_ones_count_high
     alone, ranks = current_attempt_key(environ), current_attempt_key({**environ, "WORLD_SIZE": "2"})
     assert (alone.job_id, alone.same_job(ranks)) == ("notebook", True)
     assert alone.generation >= ranks.generation > 0
+
+
+def test_each_container_of_modal_and_each_process_in_it_is_a_start_of_its_own() -> None:
+    own, parent = os.getpid(), os.getppid()
+    alone = current_attempt_key({"MODAL_TASK_ID": "ta-01JX"})
+    assert str(alone) == f"modal:ta-01JX:{process_start_ticks(own)}"
+    ranks = current_attempt_key({"MODAL_TASK_ID": "ta-01JX", "WORLD_SIZE": "2"})
+    assert str(ranks) == f"modal:ta-01JX:{process_start_ticks(parent)}"
+    assert alone.same_job(ranks) and alone.generation >= ranks.generation > 0
+    assert not alone.same_job(current_attempt_key({"MODAL_TASK_ID": "ta-02ZZ"}))
+
+
+def test_containers_of_modal_that_train_together_share_their_rendezvous() -> None:
+    container = {"MODAL_TASK_ID": "ta-1", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
+    assert str(current_attempt_key({**container, "TORCHELASTIC_RUN_ID": "r1"})) == "torchrun:r1:0"
+    alone = current_attempt_key(container)
+    assert alone.scheduler == "modal" and "TRAINWARDEN_ATTEMPT_KEY" in (unnamed_start(alone, container) or "")
+
+
+def test_containers_of_modal_are_hosts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their host names are all `modal`: a pid of one would be looked for in another."""
+    monkeypatch.delenv("MODAL_TASK_ID", raising=False)
+    assert host_name() == os.uname().nodename
+    monkeypatch.setenv("MODAL_TASK_ID", "ta-01/JX")
+    assert host_name() == "ta-01-JX"
 
 
 def test_ranks_of_torchrun_on_several_hosts_share_their_rendezvous() -> None:

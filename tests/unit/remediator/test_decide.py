@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -24,10 +26,12 @@ from trainwarden_remediator.decide.decide import (
 )
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.examine.objections import Objections
 from trainwarden_remediator.incidents.history import History
 from trainwarden_remediator.incidents.incident import MODES, Action, Alert
 from trainwarden_remediator.incidents.price import Loss
 from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.observe.world import Records, SystemClock, World
 from trainwarden_remediator.policies.policy import Policy, load_policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
@@ -313,6 +317,20 @@ def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, 
     """S4, and the job's own mark against forged records."""
     verdict = scheduler_objection("run-1", 2, reading)
     assert verdict is None if expected is None else isinstance(verdict, expected)
+
+
+def test_a_run_of_a_scheduler_without_a_driver_is_left_alone_and_the_scheduler_is_named() -> None:
+    run = replace(RUN, attempt_key="modal:ta-01JX:4711")
+
+    class Runs:
+        def runs(self, run_ids: Collection[str]) -> Mapping[str, ReportedRun]:
+            return dict.fromkeys(run_ids, run)
+
+    # A driver that is looked at in any way makes this fail.
+    drivers = {"slurm": cast("Any", None)}
+    world = World(SystemClock(), cast("Any", None), cast("Any", Runs()), drivers, Records(None))
+    failed = alert(scheduler="modal", job_id="ta-01JX")
+    assert Objections(world).against(failed) == (run, Barred("no driver for scheduler 'modal'"))
 
 
 @pytest.mark.parametrize(
