@@ -55,6 +55,7 @@ class RunContext:
     environment: Mapping[str, str] = field(default_factory=dict)
     instance_id: str = field(default_factory=lambda: instance_id() or host_name())
     process: RankProcess = field(default_factory=RankProcess.current)
+    otel: bool = False
 
     def metadata(
         self,

@@ -54,6 +54,7 @@ def run(
     thresholds: Mapping[str, Any] | None = None,
     rank: int | None = None,
     world_size: int | None = None,
+    otel: bool = False,
 ) -> Run:
     """Begin the record of a training run in this process; best used in a `with` statement.
 
@@ -68,6 +69,8 @@ def run(
         thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, in seconds, each part optional.
         rank: of this process, where no launcher sets it in the environment, as with `torch.multiprocessing.spawn`.
         world_size: how many ranks there are; needed with `rank`.
+        otel: report rank 0's progress and events to OpenTelemetry as well, through the providers that the program set
+            up before; see docs/integrations.md.
 
     Raises:
         RunRefused: the run must not start: its folder belongs to a live run or cannot be written, or an argument or a
@@ -111,6 +114,7 @@ def run(
             method=_text(method),
             thresholds=limits,
             environment=read_environment(),
+            otel=bool(otel),
         ),
         place and place.below(name),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,15 @@ class EventLog:
     """Collects events and errors in memory, from any thread; `flush` writes them, from the thread of the record.
 
     Rank 0 writes both files, every other rank `ranks/<rank>.errors.jsonl` only.
+
+    Args:
+        context: of the run.
+        observe: called with each event; it never raises.
     """
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, observe: Callable[[RunEvent], None] | None = None) -> None:
         self._context = context
+        self._observe = observe
         is_first = context.beginning is not None
         errors = ERRORS if is_first else f"{RANKS}/{context.rank}.{ERRORS}"
         self._errors = JournalFile(context.folder / errors)
@@ -43,6 +48,8 @@ class EventLog:
         """Add an event; a `required` one is never dropped when the memory bound is reached."""
         if self._events is None:
             return
+        if self._observe is not None:
+            self._observe(event)
         if event.event == "epoch_started":
             self._count_epoch(event.data.get("epoch"))
         _add(self._events, self._context.event_line(event), required=required)

@@ -29,6 +29,7 @@ from trainwarden.training.writer import PROGRESS_SECONDS, RecordWriter
 if TYPE_CHECKING:
     from trainwarden.record.ownership import Owner
     from trainwarden.record.store import RecordCopy
+    from trainwarden.training.telemetry import Telemetry
 
 # The least time between two rounds of writing, for a loop that changes its phase all the time.
 _PAUSE_SECONDS = 0.05
@@ -81,7 +82,8 @@ class RecordThread:
         self._phase = ("init", time.time())
         self._has_imported = False
         self.gpu_memory = GpuMemory(is_recorded=context.beginning is not None)
-        self._event_log = EventLog(context)
+        self._telemetry = _telemetry(context, loop)
+        self._event_log = EventLog(context, self._telemetry.add_event if self._telemetry else None)
         self._writer = RecordWriter(
             context,
             loop,
@@ -208,6 +210,8 @@ class RecordThread:
         for _ in range(_END_TRIES):
             if self._writer.guarded(end):
                 break
+        if self._telemetry is not None:
+            self._telemetry.end(self._writer.outcome or outcome)
         self._sizer.close()
 
     def _wait(self) -> None:
@@ -234,3 +238,11 @@ def _import_for_the_end() -> None:
 
         from_iso(to_iso(0.0))
         traceback.format_exception(ValueError, ValueError("for its imports"), None)
+
+
+def _telemetry(context: RunContext, loop: LoopState) -> Telemetry | None:
+    if not context.otel or context.beginning is None:
+        return None
+    from trainwarden.training.telemetry import Telemetry  # noqa: PLC0415  # few use it
+
+    return Telemetry(context, loop.snapshot)

@@ -113,6 +113,11 @@ class RecordWriter:
         self._lost: list[str] = []
         self._problem: Exception | None = None
 
+    @property
+    def outcome(self) -> AttemptOutcome | None:
+        """How the attempt ended, once that is decided."""
+        return self._ended
+
     def open(self) -> None:
         """Write the record for the first time.
 
