@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trainwarden.record.metadata import VERSION
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Of output that was not read yet; of more, the end counts.
 PENDING_BYTES = 1024 * 1024
+# Of output before the first step, so much is read line by line.
+_FIRST_BYTES = 64 * 1024
 # A budget that was not given is at least so many times the longest interval between two printed steps.
 _INTERVALS = 3.0
 _BEFORE_STEPS = ("init", "load")
@@ -103,14 +105,16 @@ class PrintedProgress:
             data += b"\n"
         if not data or added is None:
             return False
-        progress = self._read(data)
-        seen = (progress.step, progress.high_water)
-        self._progress = progress
-        if progress.step is None or progress.step < 0 or seen == self._last:
-            return False
-        self._last = seen
-        self._count(progress, progress.step, added)
-        return True
+        moved = False
+        for part in self._parts(data):
+            progress = self._read(part)
+            seen = (progress.step, progress.high_water)
+            self._progress = progress
+            if progress.step is not None and progress.step >= 0 and seen != self._last:
+                self._last = seen
+                self._count(progress, progress.step, added)
+                moved = True
+        return moved
 
     @property
     def first_step(self) -> int | None:
@@ -147,6 +151,16 @@ class PrintedProgress:
         """Return a stall budget that fits the intervals of the printed steps, in whole minutes above the default."""
         wanted = _INTERVALS * self._longest
         return default if wanted <= default else 60.0 * math.ceil(wanted / 60.0)
+
+    def _parts(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines up to the first step, then the rest: of that the last step is read, however many there are."""
+        start = 0
+        while self._last[0] is None and start < min(len(data), _FIRST_BYTES):
+            end = data.find(b"\n", start) + 1 or len(data)
+            yield data[start:end]
+            start = end
+        if start < len(data):
+            yield data[start:]
 
     def _read(self, data: bytes) -> LogProgress:
         if self._reader is None:

@@ -144,6 +144,14 @@ def test_an_attempt_after_another_counts_on(folder: Path) -> None:
     assert second.metadata.attempts[-1].resume_step == 30
 
 
+def test_steps_that_are_read_at_once_are_all_counted(folder: Path) -> None:
+    """A loop may make many between two looks: its first one is the start of the attempt."""
+    job = Watched(folder)
+    job.prints("loading\n" * 50 + "".join(f"step {step}/60 loss 2.0\n" for step in range(1, 61)))
+    assert (job.progress.step, job.progress.steps_completed) == (60, 60)
+    assert job.metadata.attempts[-1].resume_step == 1
+
+
 def test_a_flood_of_output_is_bounded_and_its_last_step_counts(folder: Path) -> None:
     job = Watched(folder)
     for _ in range(5):
