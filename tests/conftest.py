@@ -21,9 +21,10 @@ RUN_AGAIN = (*WAITING, "process", "slow", "tools")
 
 
 def pytest_configure() -> None:
-    """Heed a terminal's signals, in children too: a shell starts what runs in its background with both ignored."""
+    """Heed a terminal's signals, in children too: a shell ignores some in its background, nohup another."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,7 @@ class PrintedProgress:
         return default if wanted <= default else 60.0 * math.ceil(wanted / 60.0)
 
     def _parts(self, data: bytes) -> Iterator[bytes]:
-        """Yield the lines up to the first step, then the rest: of that the last step is read, however many there are."""
+        """Yield the lines up to the first step, then the rest, of which the last step alone is read."""
         start = 0
         while self._last[0] is None and start < min(len(data), _FIRST_BYTES):
             end = data.find(b"\n", start) + 1 or len(data)
