@@ -45,6 +45,7 @@ WITHOUT_ERROR_TYPE = {
         ),
         "about restarts; each failed attempt has an alert with the type of its error",
     ),
+    "TrainRunSignalled": "it has that of the signal, which the expression brings",
     "TrainRayJobFailed": "Ray has types of its own, in ray_error_type",
     "TrainRunSucceeded": "a success",
 }  # fmt: skip
@@ -61,7 +62,7 @@ WITH_QUERIES = {
     "TrainRunUnobserved",
 }
 # Whether a run may be restarted is judged by these alone.
-REMEDIABLE = {"TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled"}
+REMEDIABLE = {"TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled", "TrainRunSignalled"}
 CLUSTER = "{{ with $labels.cluster }}var-cluster={{ . | urlquery }}&{{ end }}"
 FLEET = "{{ with $labels.cluster }}?var-cluster={{ . | urlquery }}{{ end }}"
 RUN = "{{ with $labels.run_id }}var-run={{ . | urlquery }}{{ end }}"

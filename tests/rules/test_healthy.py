@@ -24,6 +24,7 @@ ABSENT = {
     "training_silent_ranks_timestamp_seconds": "of ranks that are silent",
     "training_missing_ranks": "of ranks that have not begun",
     "training_superseded_attempt_info": "of an older attempt that still lives",
+    "training_rank_gpu_taken_bytes": "of a GPU that others used before training",
     "training_log_state_timestamp_seconds": "of a run whose log states a failure",
     "training_phase_inferred": "of a run whose command reports no phase",
     "trainwarden_remediator_escalation_info": "of a run that the remediator has given up",

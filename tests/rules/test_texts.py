@@ -21,6 +21,9 @@ RUNS = {
     "TrainRunSucceeded": ["Nothing to do"],
 }
 
+# Of an alert that is acted upon in another rule, where it is not: what contradicts is to be looked at first.
+NOT_ACTED_UPON = {"TrainRunStalled": ["py-spy dump", "whether it works", "larger stall budget", "end it"]}
+
 PACE = {
     "TrainRunSlow": ["throttled", "storage"],
     "TrainRunStraggler": ["nvidia-smi", "drain the node"],
@@ -154,5 +157,6 @@ def test_every_alert_has_needles_and_no_needle_is_for_none() -> None:
 @of_alerts
 def test_the_message_states_what_to_do(rule: dict[str, Any]) -> None:
     text = rule["annotations"]["action"] + rule["annotations"]["description"]
-    for needle in NEEDLES[rule["alert"]]:
+    acted_upon = rule["labels"]["remediate"] == "true"
+    for needle in NEEDLES[rule["alert"]] if acted_upon else NOT_ACTED_UPON.get(rule["alert"], NEEDLES[rule["alert"]]):
         assert needle in text
