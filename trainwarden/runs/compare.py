@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from trainwarden.command_line import CommandLine
@@ -26,6 +27,15 @@ from trainwarden.runs.places import (
 )
 from trainwarden.runs.table import UNKNOWN, duration_text, number_text, print_table, write
 
+# Two values are a difference, and no trend.
+_LEAST_FOR_TREND = 3
+_LABELS = {
+    "duration_seconds": "duration",
+    "steps_per_second": "steps/s",
+    "tokens_per_second": "tokens/s",
+    "loss": "loss",
+    "gpu_hours": "cost",
+}
 _COLUMNS = ("RUN", "ATTEMPT", "STATUS", "DURATION", "STEPS", "STEPS/S", "TOKENS/S", "LOSS", "COST", "FAILURE")
 
 
@@ -119,7 +129,8 @@ def main(argv: list[str]) -> int:
         return 2 if error.is_final else 3
     if arguments.json:
         price = arguments.gpu_hour_dollars
-        print(json.dumps({"runs": [each.to_json(price) for each in histories], "changes": changes(histories)}))
+        runs = [each.to_json(price) for each in histories]
+        print(json.dumps({"runs": runs, "changes": changes(histories), "trends": trends(histories)}))
     else:
         _print(histories, arguments.gpu_hour_dollars)
     return 0
@@ -151,6 +162,32 @@ def changes(histories: Sequence[RunHistory]) -> list[dict[str, Any]]:
     ]
 
 
+def trends(histories: Sequence[RunHistory]) -> list[dict[str, Any]]:
+    """Return how values go on over three or more runs, in the order in which they are named, and attempts of a run.
+
+    `change` is the mean one from each to the next: -0.1 is a tenth less; `steady` is whether all are in one direction.
+    """
+    series: list[tuple[str | None, Sequence[RunHistory] | Sequence[AttemptHistory]]] = [(None, histories)]
+    series += [(each.run.run_id, each.attempts) for each in histories]
+    found = []
+    for run_id, items in series:
+        values = {
+            name: trend for name in _LABELS if (trend := _trend([getattr(each, name) for each in items])) is not None
+        }
+        if values:
+            found.append({"run_id": run_id, "of": "attempts" if run_id else "runs", "count": len(items), **values})
+    return found
+
+
+def _trend(values: Sequence[float | None]) -> dict[str, Any] | None:
+    known = [value for value in values if value is not None and value > 0]
+    if len(known) < _LEAST_FOR_TREND:
+        return None
+    rises = {after > before for before, after in pairwise(known)}
+    mean = (known[-1] / known[0]) ** (1 / (len(known) - 1)) - 1
+    return {"change": mean, "steady": len(rises) == 1 and all(before != after for before, after in pairwise(known))}
+
+
 def _print(histories: Sequence[RunHistory], price: float) -> None:
     rows = []
     for history in histories:
@@ -159,16 +196,17 @@ def _print(histories: Sequence[RunHistory], price: float) -> None:
             rows.append(_run_row(history, price))
     print_table(_COLUMNS, rows)
     for change in changes(histories):
-        parts = [
-            f"{label} {change[name]:+.1%}"
-            for name, label in (
-                ("duration_seconds", "duration"), ("steps_per_second", "steps/s"), ("tokens_per_second", "tokens/s"),
-                ("loss", "loss"), ("gpu_hours", "cost"),
-            )
-            if change[name] is not None
-        ]  # fmt: skip
+        parts = [f"{label} {change[name]:+.1%}" for name, label in _LABELS.items() if change[name] is not None]
         if parts:
             write(f"{change['run_id']} against {change['compared_with']}: {', '.join(parts)}\n")
+    for trend in trends(histories):
+        parts = [
+            f"{label} {trend[name]['change']:+.1%}{' each time' if trend[name]['steady'] else ''}"
+            for name, label in _LABELS.items()
+            if name in trend
+        ]
+        of = f"{trend['count']} attempts of {trend['run_id']}" if trend["run_id"] else f"{trend['count']} runs"
+        write(f"from one to the next of {of}, on average: {', '.join(parts)}\n")
 
 
 def _attempt_row(run_id: str, each: AttemptHistory, price: float) -> tuple[str, ...]:

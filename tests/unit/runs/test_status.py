@@ -192,6 +192,25 @@ def test_attempts_and_runs_are_compared(trained: Path, command: Callable[..., tu
     assert "loss +50.0%" in table[5]
 
 
+def test_a_trend_is_over_three_runs_in_their_order_and_states_whether_each_followed_it(
+    tmp_path: Path, command: Callable[..., tuple[int, str]]
+) -> None:
+    for name, duration, loss in (("a", 100, 4.0), ("b", 110, 2.0), ("c", 121, 3.0), ("d", None, None)):
+        (tmp_path / name).mkdir()
+        training = {"status": "completed", "duration_seconds": duration, "final_loss": loss}
+        write(tmp_path / name / "summary.json", attempt=0, training=training, errors=[], gpu_stats={})
+        write(tmp_path / name / "metadata.json", status="succeeded", attempt=0, end_time=to_iso(NOW))
+    document = json.loads(command("compare", "a", "b", "c", "d", "--json")[1])
+    [trend] = document["trends"]
+    assert (trend["run_id"], trend["of"], trend["count"]) == (None, "runs", 4)
+    assert trend["duration_seconds"] == {"change": pytest.approx(0.1), "steady": True}
+    assert trend["loss"] == {"change": pytest.approx(0.75**0.5 - 1), "steady": False}
+    assert "steps_per_second" not in trend, "unknown"
+    text = command("compare", "a", "b", "c", "d")[1]
+    assert "from one to the next of 4 runs, on average: duration +10.0% each time, loss -13.4%\n" in text
+    assert json.loads(command("compare", "a", "b", "--json")[1])["trends"] == [], "two are a difference"
+
+
 def test_an_attempt_that_was_killed_is_read_from_the_journal(
     tmp_path: Path, command: Callable[..., tuple[int, str]]
 ) -> None:
