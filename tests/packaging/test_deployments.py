@@ -12,7 +12,7 @@ import yaml
 
 from tests.rules.promtool import ROOT
 from trainwarden.actions.command import build_parser as build_parser_of_actions
-from trainwarden.jobs.command import build_parser as build_parser_of_slurm
+from trainwarden.jobs.slurm_command import build_parser as build_parser_of_slurm
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter import dcgm
 from trainwarden_exporter.cli import EVERYWHERE

@@ -1,18 +1,19 @@
-"""One job of SLURM that is watched until it ends, whatever a configuration says about the others."""
+"""One job that is watched until it ends, whatever a configuration says about the others."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.slurm.client import JOB_ID, CommandsMissing, SlurmClient, UnreadableRecord, find_commands
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.slurm_run import run_id_of
-from trainwarden.jobs.slurm_watch import REFUSED, UNKNOWN, SlurmWatch
+from trainwarden.jobs.slurm_watch import SlurmWatch
+from trainwarden.jobs.watch import REFUSED, UNKNOWN, JobsWatch
 
 if TYPE_CHECKING:
     from trainwarden.clients.slurm.jobs import SlurmJob
@@ -25,36 +26,16 @@ class AdoptedJob:
     """Keeps the record of a job, across its requeues.
 
     Args:
-        client: of the cluster.
-        configuration: of the records.
-        job: as it is listed now.
-        rule: of the job.
-        run_id: its run; None for that of its mark, or of the rule.
+        watch: of this job alone.
+        job_id: of the job.
 
     Attributes:
         run_id: its run; None before its record has begun.
-
-    Raises:
-        UsageError: it can be no run, or its mark is another.
     """
 
-    def __init__(
-        self,
-        client: SlurmClient,
-        configuration: JobsConfiguration,
-        job: SlurmJob,
-        rule: JobRule,
-        run_id: str | None = None,
-    ) -> None:
-        try:
-            name = check_run_id(run_id) if run_id else run_id_of(job, rule)
-        except InvalidRunId as error:
-            raise UsageError(str(error)) from None
-        if run_id and job.run_id not in (None, run_id):
-            raise UsageError(f"job {job.job_id} is marked with run {job.run_id}, expected that as --run-id")
-        self._job_id = job.job_id
-        alone = replace(configuration, rules=(), marked=False)
-        self._watch = SlurmWatch(client, alone, [job.job_id], replace(rule, run_id=name or rule.run_id))
+    def __init__(self, watch: JobsWatch[Any], job_id: str) -> None:
+        self._watch = watch
+        self._job_id = job_id
         self.run_id: str | None = None
 
     def look(self, seconds: float) -> int | None:
@@ -82,6 +63,32 @@ class AdoptedJob:
     def close(self) -> None:
         """Close its log; its record stays open for the next process."""
         self._watch.close()
+
+
+def adopt_slurm_job(
+    client: SlurmClient, configuration: JobsConfiguration, job: SlurmJob, rule: JobRule, run_id: str | None = None
+) -> AdoptedJob:
+    """Return a job of SLURM under watch.
+
+    Args:
+        client: of the cluster.
+        configuration: of the records.
+        job: as it is listed now.
+        rule: of the job.
+        run_id: its run; None for that of its mark, or of the rule.
+
+    Raises:
+        UsageError: it can be no run, or its mark is another.
+    """
+    try:
+        name = check_run_id(run_id) if run_id else run_id_of(job, rule)
+    except InvalidRunId as error:
+        raise UsageError(str(error)) from None
+    if run_id and job.run_id not in (None, run_id):
+        raise UsageError(f"job {job.job_id} is marked with run {job.run_id}, expected that as --run-id")
+    alone = replace(configuration, rules=(), marked=False)
+    watch = SlurmWatch(client, alone, [job.job_id], replace(rule, run_id=name or rule.run_id))
+    return AdoptedJob(watch, job.job_id)
 
 
 def find_job(client: SlurmClient, wanted: str) -> SlurmJob:

@@ -1,4 +1,4 @@
-"""The file of `trainwarden slurm watch`: which jobs are runs, by what name, and how they are judged."""
+"""The file of `trainwarden slurm watch` and `trainwarden ray watch`: which jobs are runs, and how they are judged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.checkpoint.verdict import TRUSTS
+from trainwarden.clients.ray_jobs import SubmittedJob
 from trainwarden.clients.slurm.jobs import expanded_run_id, job_names
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
@@ -29,12 +30,21 @@ _JOB_KEYS = (
     "match", "ignore", "run_id", "logs", "inactivity", "restart_stalls", "signals", "policy",
     "framework", "model", "checkpoints", "resume",
 )  # fmt: skip
-_MATCHES = ("partition", "account", "user", "name", "comment")
+# What a rule may match: of a job of SLURM, and of one of Ray, which has no user and no account.
+_MATCHES = {
+    "slurm": ("partition", "account", "user", "name", "comment"),
+    "ray": ("submission_id", "entrypoint", "metadata.KEY"),
+}
+_METADATA = "metadata."
 DEFAULT_RUN_ID = "%x-%A_%a"
+DEFAULT_RAY_RUN_ID = "%j"
 _GRACE_SECONDS = 600.0
 MAX_JOBS = 2000
 MAX_LOG_BYTES = 8 * 2**30
-_SAMPLE = job_names("4711", "4711", "1", "train", "alice")
+_SAMPLES: Mapping[str, Mapping[str, str | None]] = {
+    "slurm": job_names("4711", "4711", "1", "train", "alice"),
+    "ray": {"j": "raysubmit_4711"},
+}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _POLICY_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -46,8 +56,8 @@ class JobRule:
     Attributes:
         match: patterns by field of a job; one of each field must match.
         ignore: these jobs are no runs.
-        run_id: of a job without a mark, with the tokens of `job_names`.
-        logs: paths in place of those that the job was submitted with, with the tokens of sbatch.
+        run_id: of a job without a mark, with the tokens of `job_names`; of a job of Ray with `%j`, its submission id.
+        logs: paths in place of those that the job was submitted with, with the tokens of sbatch; of Ray with `%j`.
         inactivity: seconds that the log, or its steps where it has some, may stand still; None for the default.
         restart_stalls: a stall may be restarted where the policy restarts stalls; else it only alerts.
         signals: a signal pack, by its name or absolute path; None for the exporter's.
@@ -68,7 +78,7 @@ class JobRule:
     model: str | None = None
     checkpoints: CheckpointFolder | None = None
 
-    def fits(self, job: SlurmJob) -> bool:
+    def fits(self, job: SlurmJob | SubmittedJob) -> bool:
         """Return whether the job is one of those."""
         return all(
             any(fnmatchcase(value, pattern) for pattern in patterns for value in _values(job, name))
@@ -78,7 +88,7 @@ class JobRule:
 
 @dataclass(frozen=True)
 class JobsConfiguration:
-    """What `trainwarden slurm watch` does; times in seconds.
+    """What `trainwarden slurm watch` or `trainwarden ray watch` does; times in seconds.
 
     Attributes:
         runs_dir: the folder of the run records.
@@ -89,6 +99,7 @@ class JobsConfiguration:
         max_jobs: that are watched at the same time.
         max_log_bytes: of the copies of logs in the records of all jobs of a user.
         rules: the first that fits counts.
+        default: the rule of marked jobs without another.
     """
 
     runs_dir: Path
@@ -99,17 +110,28 @@ class JobsConfiguration:
     max_jobs: int = MAX_JOBS
     max_log_bytes: int = MAX_LOG_BYTES
     rules: Sequence[JobRule] = ()
+    default: JobRule = field(default_factory=JobRule)
 
-    def rule_of(self, job: SlurmJob) -> JobRule | None:
+    def rule_of(self, job: SlurmJob | SubmittedJob) -> JobRule | None:
         """Return the rule of a job that is a run; None for any other."""
         found = next((rule for rule in self.rules if rule.fits(job)), None)
-        if found is None and self.marked and job.run_id is not None:
-            return JobRule()
+        is_marked = bool(job.job.run_id) if isinstance(job, SubmittedJob) else job.run_id is not None
+        if found is None and self.marked and is_marked:
+            return self.default
         return None if found is None or found.ignore else found
 
 
-def read_configuration(file: Path) -> JobsConfiguration:
+def ray_configuration(runs: Path) -> JobsConfiguration:
+    """Return the configuration of `trainwarden ray` where no file has another."""
+    return JobsConfiguration(runs, default=JobRule(run_id=DEFAULT_RAY_RUN_ID))
+
+
+def read_configuration(file: Path, scheduler: str = "slurm") -> JobsConfiguration:
     """Read the file.
+
+    Args:
+        file: its path.
+        scheduler: `slurm` or `ray`, whose jobs the rules are for.
 
     Raises:
         UsageError: it cannot be used, or users other than its owner may write it.
@@ -123,7 +145,8 @@ def read_configuration(file: Path) -> JobsConfiguration:
             f"{file}: uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}; "
             "expected a file of this user or root that nobody else may write"
         )
-    keys = read_yaml(file).mapping(_KEYS)
+    # What Ray has about a job cannot be changed once it was submitted.
+    keys = read_yaml(file).mapping(_KEYS if scheduler == "slurm" else [key for key in _KEYS if key != "mark"])
     listed = keys["jobs"].items if "jobs" in keys and keys["jobs"].kind == "list" else ()
     if "jobs" in keys and keys["jobs"].kind not in ("list", "nothing"):
         raise keys["jobs"].wrong("a list of rules")
@@ -135,7 +158,8 @@ def read_configuration(file: Path) -> JobsConfiguration:
         grace=_seconds(keys["grace"]) if "grace" in keys else _GRACE_SECONDS,
         max_jobs=_count(keys["max_jobs"], 100_000) if "max_jobs" in keys else MAX_JOBS,
         max_log_bytes=_count(keys["max_log_bytes"], 2**50) if "max_log_bytes" in keys else MAX_LOG_BYTES,
-        rules=tuple(_rule(entry) for entry in listed),
+        rules=tuple(_rule(entry, scheduler) for entry in listed),
+        default=JobRule(run_id=_default_run_id(scheduler)),
     )
 
 
@@ -160,13 +184,11 @@ def policy_name(text: str) -> str:
     return text
 
 
-def _rule(entry: YamlValue) -> JobRule:
+def _rule(entry: YamlValue, scheduler: str) -> JobRule:
     keys = entry.mapping(_JOB_KEYS)
     if "match" not in keys:
-        raise entry.wrong(f"a rule with match: patterns of {', '.join(_MATCHES)}")
-    match = {name: _patterns(value) for name, value in keys["match"].mapping(_MATCHES).items()}
-    if not match:
-        raise keys["match"].wrong(f"patterns of {', '.join(_MATCHES)}")
+        raise entry.wrong(f"a rule with match: patterns of {', '.join(_MATCHES[scheduler])}")
+    match = _match(keys["match"], scheduler)
     signals, inactivity = None, None
     if "signals" in keys:
         shipped = keys["signals"].scalar() in shipped_packs()
@@ -179,7 +201,7 @@ def _rule(entry: YamlValue) -> JobRule:
     return JobRule(
         match=match,
         ignore=keys["ignore"].boolean() if "ignore" in keys else False,
-        run_id=_run_id(keys["run_id"]) if "run_id" in keys else DEFAULT_RUN_ID,
+        run_id=_run_id(keys["run_id"], scheduler) if "run_id" in keys else _default_run_id(scheduler),
         logs=tuple(map(_absolute, keys["logs"].scalars("a list of paths"))) if "logs" in keys else (),
         inactivity=inactivity,
         restart_stalls=restart,
@@ -189,6 +211,22 @@ def _rule(entry: YamlValue) -> JobRule:
         model=keys["model"].scalar() if "model" in keys else None,
         checkpoints=_checkpoints(keys.get("checkpoints"), keys.get("resume")),
     )
+
+
+def _match(entry: YamlValue, scheduler: str) -> Mapping[str, tuple[str, ...]]:
+    known = _MATCHES[scheduler]
+    found = entry.mapping()
+    for name in found:
+        is_metadata = scheduler == "ray" and name.startswith(_METADATA) and name != _METADATA
+        if name not in known and not is_metadata:
+            raise found[name].unknown(name, known)
+    if not found:
+        raise entry.wrong(f"patterns of {', '.join(known)}")
+    return {name: _patterns(value) for name, value in found.items()}
+
+
+def _default_run_id(scheduler: str) -> str:
+    return DEFAULT_RUN_ID if scheduler == "slurm" else DEFAULT_RAY_RUN_ID
 
 
 def _checkpoints(entry: YamlValue | None, resume: YamlValue | None) -> CheckpointFolder | None:
@@ -215,7 +253,12 @@ def _checkpoints(entry: YamlValue | None, resume: YamlValue | None) -> Checkpoin
     )
 
 
-def _values(job: SlurmJob, name: str) -> Sequence[str]:
+def _values(job: SlurmJob | SubmittedJob, name: str) -> Sequence[str]:
+    if isinstance(job, SubmittedJob):
+        if name.startswith(_METADATA):
+            value = job.submission.metadata.get(name.removeprefix(_METADATA))
+            return () if value is None else (str(value),)
+        return (str(getattr(job.submission, name)),)
     # A job that waits may name several partitions.
     return job.partition.split(",") if name == "partition" else (str(getattr(job, name)),)
 
@@ -224,11 +267,11 @@ def _patterns(entry: YamlValue) -> tuple[str, ...]:
     return tuple(item.text for item in entry.scalars()) if entry.kind == "list" else (entry.scalar(),)
 
 
-def _run_id(entry: YamlValue) -> str:
+def _run_id(entry: YamlValue, scheduler: str) -> str:
     try:
-        expanded_run_id(entry.scalar(), _SAMPLE)
+        expanded_run_id(entry.scalar(), _SAMPLES[scheduler])
     except InvalidRunId as error:
-        raise entry.wrong(f"a run id with tokens such as %x-%j: {error}") from None
+        raise entry.wrong(f"a run id with tokens such as {_default_run_id(scheduler)}: {error}") from None
     return entry.text
 
 

@@ -14,6 +14,7 @@ from trainwarden.taxonomy import FAILURES
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
 
 if TYPE_CHECKING:
+    from trainwarden.clients.ray import RayJob
     from trainwarden.clients.slurm.jobs import SlurmJob
     from trainwarden.exec.tail import Tail
     from trainwarden.failures.judge import Evidence
@@ -47,6 +48,20 @@ def slurm_outcome(job: SlurmJob, tail: Tail) -> AttemptOutcome:
         reason = f"SLURM ended job {job.job_id} as {job.end.upper()}"
         return AttemptOutcome("failed", reason, FAILURES[_FAILURES[job.end]])
     return status_outcome(job.exit_code or 0, job.exit_signal or 0, tail)
+
+
+def ray_outcome(job: RayJob, tail: Tail) -> AttemptOutcome:
+    """Return how a job of Ray ended that is neither pending nor running."""
+    if job.state == "succeeded":
+        return SUCCEEDED
+    if job.state == "stopped":
+        return AttemptOutcome("cancelled", "stopped through Ray", FAILURES["cancelled"])
+    if job.exit_code is None:
+        # Its entrypoint never ran, or what runs it was lost.
+        reason = f"Ray ended job {job.submission_id}: {(job.error_type or 'unknown').upper()}"
+        return log_outcome(tail) or AttemptOutcome("failed", reason, FAILURES[UNKNOWN_END])
+    code = int(job.exit_code)
+    return status_outcome(max(code, 0), max(-code, 0), tail)
 
 
 def status_outcome(code: int, number: int, tail: Tail) -> AttemptOutcome:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +54,7 @@ class WatchedJob:
         restart_stalls: that may be restarted; else it is inferred, and only alerts.
         log_roots: folders outside of which no log is read.
         checkpoints: where its checkpoints are; None where they are not looked for.
+        not_printed: lines with this text are the scheduler's, and hold no steps; empty for none.
     """
 
     run_id: str
@@ -66,6 +67,7 @@ class WatchedJob:
     restart_stalls: bool = False
     log_roots: Sequence[str] = ("/",)
     checkpoints: CheckpointFolder | None = None
+    not_printed: bytes = b""
 
 
 class JobRecord:
@@ -81,7 +83,7 @@ class JobRecord:
         self.folder = runs / job.run_id
         self._store = RecordStore(self.folder)
         self._printed = PrintedProgress()
-        self.log = JobLog(job.logs, job.user_id, self.folder / LOG, self._printed.add, job.log_roots)
+        self.log = JobLog(job.logs, job.user_id, self.folder / LOG, self._add, job.log_roots)
         budget = {} if job.inactivity is None else dict.fromkeys(("init", "load", "train"), job.inactivity)
         self._writer = ExternalRecordWriter(
             self._store,
@@ -176,6 +178,12 @@ class JobRecord:
             if problem is not None:
                 self.log.problems[folder.path] = problem
 
+    def _add(self, lines: bytes) -> None:
+        mark = self.job.not_printed
+        if mark and mark in lines:
+            lines = b"".join(line for line in lines.splitlines(keepends=True) if mark not in line)
+        self._printed.add(lines)
+
     def end(self, outcome: AttemptOutcome) -> None:
         """Write how the attempt ended, once its log was read to its end."""
         if self._ended:
@@ -215,6 +223,11 @@ class JobRecord:
             replace_file(self.folder / POSITIONS, json.dumps(kept).encode())
 
 
+def alone(job: WatchedJob) -> WatchedJob:
+    """Return the job as a run of its own, beside another of its name or mark."""
+    return replace(job, run_id=f"{job.run_id[:110]}-{job.key.job_id.replace('+', '-')}"[:128])
+
+
 def is_ours(runs: Path, job: WatchedJob) -> bool:
     """Return whether the run has a record that is written on behalf of its jobs."""
     metadata = read_metadata(runs / job.run_id)
@@ -246,7 +259,7 @@ def open_jobs(runs: Path, scheduler: str) -> Iterator[WatchedJob]:
         with contextlib.suppress(InvalidAttemptKey, OSError):
             key = AttemptKey.parse(metadata.attempt_key or "")
             if key.scheduler == scheduler and folder.stat(follow_symlinks=False).st_uid == os.geteuid():
-                yield WatchedJob(folder.name, key, metadata.user_id, _followed(folder))
+                yield WatchedJob(folder.name, key, metadata.user_id, followed(folder))
 
 
 def is_another_live_job(runs: Path, job: WatchedJob) -> bool:
@@ -258,11 +271,24 @@ def is_another_live_job(runs: Path, job: WatchedJob) -> bool:
 
 def is_of_job(runs: Path, job: WatchedJob) -> bool:
     """Return whether the record of the run is about a start of the same job."""
+    stated = recorded_key(runs, job)
+    return stated is not None and stated.same_job(job.key)
+
+
+def recorded_key(runs: Path, job: WatchedJob) -> AttemptKey | None:
+    """Return the attempt that the record of the run is about; None without one."""
     metadata = read_metadata(runs / job.run_id)
     with contextlib.suppress(InvalidAttemptKey):
-        stated = metadata.attempt_key if isinstance(metadata, Metadata) else None
-        return AttemptKey.parse(stated or "").same_job(job.key)
-    return False
+        return AttemptKey.parse((metadata.attempt_key if isinstance(metadata, Metadata) else None) or "")
+    return None
+
+
+def recorded_start(runs: Path, job: WatchedJob) -> float | None:
+    """Return when this start of the job began, by the record of the run, Unix seconds; None if it does not say."""
+    metadata = read_metadata(runs / job.run_id)
+    if not isinstance(metadata, Metadata) or metadata.attempt_key != str(job.key):
+        return None
+    return metadata.attempt_start_time
 
 
 def _positions(folder: Path) -> Mapping[str, Any]:
@@ -273,7 +299,7 @@ def _positions(folder: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _followed(folder: Path) -> tuple[str, ...]:
+def followed(folder: Path) -> tuple[str, ...]:
     """Return the paths of a job's output, as the process before has followed them."""
     paths = _positions(folder).get("paths")
     return tuple(str(path) for path in paths) if isinstance(paths, list) else ()

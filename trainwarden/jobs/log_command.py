@@ -19,7 +19,7 @@ from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.exec.tail import Tail
 from trainwarden.identity import AttemptKey, InvalidRunId, check_run_id, process_lives, process_start_ticks
-from trainwarden.jobs.adopted_job import AdoptedJob, find_job, job_client
+from trainwarden.jobs.adopted_job import AdoptedJob, adopt_slurm_job, find_job, job_client
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.ending import log_outcome
 from trainwarden.jobs.job_record import JobRecord, NotOurs, WatchedJob
@@ -99,7 +99,8 @@ def _adopted(arguments: argparse.Namespace, runs: Path) -> AdoptedJob:
     client = job_client(None)
     log = str(arguments.log.absolute()).replace("%", "%%")
     rule = JobRule(logs=(log,), inactivity=arguments.inactivity)
-    return AdoptedJob(client, JobsConfiguration(runs), find_job(client, arguments.slurm_job), rule, arguments.run_id)
+    job = find_job(client, arguments.slurm_job)
+    return adopt_slurm_job(client, JobsConfiguration(runs), job, rule, arguments.run_id)
 
 
 def _alerts(arguments: argparse.Namespace) -> AlertManager:

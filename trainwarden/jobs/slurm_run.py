@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.slurm.jobs import RUN_MARK, comment_words, expanded_run_id, job_names
@@ -38,11 +37,6 @@ def job_logs(job: SlurmJob, rule: JobRule) -> tuple[str, ...]:
     if not rule.logs:
         return output_paths(job)
     return tuple(found for name in rule.logs if (found := output_path(name, job)))
-
-
-def alone(job: WatchedJob) -> WatchedJob:
-    """Return the job as a run of its own, beside another of its name or mark."""
-    return replace(job, run_id=f"{job.run_id[:110]}-{job.key.job_id}")
 
 
 def watched_job(job: SlurmJob, run_id: str, rule: JobRule, log_roots: Collection[str] = ("/",)) -> WatchedJob:

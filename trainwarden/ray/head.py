@@ -57,13 +57,14 @@ class RayHead:
         return self.pod.run(argv, seconds, stdin=stdin, limit=limit)
 
 
-def open_head(head_pod: str, namespace: str | None = None) -> RayHead:
+def open_head(head_pod: str, namespace: str | None = None, token_file: Path | None = None) -> RayHead:
     """Return the way to a head; nothing is asked yet.
 
     Args:
         head_pod: name of the pod, or `http://…` of the dashboard. With an address the token is that of
             `$RAY_AUTH_TOKEN` or the file `$RAY_AUTH_TOKEN_PATH`; in a pod it is the pod's own.
         namespace: of the pod; kubectl's own if None.
+        token_file: of the token, on this machine, in place of those; read for each request.
 
     Raises:
         ValueError: it can be neither.
@@ -71,12 +72,13 @@ def open_head(head_pod: str, namespace: str | None = None) -> RayHead:
     ensure_logging()
     if head_pod.startswith(("http://", "https://")):
         token, file = (os.environ.get(name) for name in TOKEN_VARIABLES)
-        path = Path(file) if file and not token else None
-        dashboard = RayDashboardOverHttp(head_pod, SECONDS, token=token or None, token_file=path, max_body=_MAX_BODY)
+        path = token_file or (Path(file) if file and not token else None)
+        given = None if path is not None else token or None
+        dashboard = RayDashboardOverHttp(head_pod, SECONDS, token=given, token_file=path, max_body=_MAX_BODY)
         return RayHead(head_pod, dashboard, None)
     pod = open_pod(head_pod, namespace)
     url = os.environ.get(DASHBOARD) or "http://127.0.0.1:8265"
-    return RayHead(head_pod, RayDashboardInPod(pod, url, SECONDS, max_body=_MAX_BODY), pod)
+    return RayHead(head_pod, RayDashboardInPod(pod, url, SECONDS, token_file=token_file, max_body=_MAX_BODY), pod)
 
 
 def open_pod(name: str, namespace: str | None = None) -> PodExec:

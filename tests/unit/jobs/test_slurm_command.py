@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
 from trainwarden.jobs import adopted_job, log_command
-from trainwarden.jobs.command import main
+from trainwarden.jobs.slurm_command import main
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.stack.slack_sink import SlackSink
 
@@ -151,7 +151,7 @@ def test_a_job_that_slurm_forgets_ends_adopt_with_3(slurm: Slurm, monkeypatch: p
         slurm.list()
         return job
 
-    monkeypatch.setattr("trainwarden.jobs.command.find_job", found)
+    monkeypatch.setattr("trainwarden.jobs.slurm_command.find_job", found)
     assert slurm.adopt("7") == 3
 
 

@@ -16,15 +16,17 @@ END = 1_800_000_000_000
 class FakeRay:
     """Answers as Ray 2.60 does.
 
-    `jobs` are the documents of the job API, by submission; `reserved` what their entrypoints reserve; `actors` the
-    classes of other actors, by Ray's id of their job; `train_runs` None where nothing reports any. The next request
-    that changes something is lost with its effect while `lost_requests`, or loses its answer while `lost_answers`.
+    `jobs` are the documents of the job API, by submission; `logs` the output of those that have one; `reserved` what
+    their entrypoints reserve; `actors` the classes of other actors, by Ray's id of their job; `train_runs` None where
+    nothing reports any. The next request that changes something is lost with its effect while `lost_requests`, or loses
+    its answer while `lost_answers`.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.reserved: dict[str, dict[str, float]] = {}
         self.packages: dict[str, bytes] = {}
+        self.logs: dict[str, str] = {}
         self.living: set[str] = set()
         self.train_runs: list[dict[str, Any]] | None = []
         self.actors: dict[str, list[str]] = {}
@@ -106,6 +108,9 @@ class FakeRay:
             return _json({"ray_version": self.version, "session_name": self.session})
         if plain == "/api/jobs/":
             return _json(list(self.jobs.values()))
+        if plain.startswith("/api/jobs/") and plain.endswith("/logs"):
+            job = unquote(plain.split("/")[-2])
+            return _json({"logs": self.logs[job]}) if job in self.logs else PathAnswer(404, b"", "")
         if plain.startswith("/api/jobs/"):
             return _json(self.jobs[name]) if name in self.jobs else PathAnswer(404, b"", "")
         if plain.startswith("/api/packages/"):

@@ -1,0 +1,143 @@
+"""Jobs of a real head whose programs know nothing of Trainwarden, watched by `trainwarden ray`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.ray.head import Head
+from tests.waiting import wait_until
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.sentinels import Sentinel, read_sentinel
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+_STEPS = 'for step in 1 2 3; do echo "step $step/1000 | loss 2.$step | lr 0.001"; done; '
+_ON = 'while [ ! -e @/end ]; do sleep 0.2; done; echo "step 9/1000 | loss 2.1"; '
+_OOM = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1'
+# @ stands for the folder of the test.
+_SCRIPTS = {"works": _STEPS + _ON, "oom": _STEPS + _OOM, "stopped": _STEPS + _ON, "again": _STEPS + "exit 3"}
+
+
+@dataclass
+class PlainJobs:
+    """The jobs of a test, by the run that their metadata names, and what is recorded about them."""
+
+    head: Head
+    folder: Path
+    ids: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the records."""
+        return self.folder / "runs"
+
+    @property
+    def session(self) -> Path:
+        """The folder of the head's session."""
+        return self.head.folder / "ray/session_latest"
+
+    def submit(self, name: str, script: str, **metadata: str) -> str:
+        """Submit a script; its submission id."""
+        command = f"bash -c '{script.replace('@', str(self.folder))}'"
+        self.ids[name] = self.head.submit(command, metadata={"team": "vision", **metadata})
+        return self.ids[name]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `trainwarden ray`."""
+        token = self.folder / "token"
+        token.write_text(self.head.token)
+        address = [f"--ray-address={self.head.url}", f"--ray-token-file={token}"]
+        command, *rest = arguments
+        with (self.folder / f"{command}.err").open("w") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "trainwarden", "ray", command, *address, *rest],
+                env={**os.environ, "HOME": str(self.folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """`trainwarden ray watch` while the block runs, with the rule that all of the team are runs."""
+        config = self.folder / "jobs.yml"
+        config.write_text(f"runs_dir: {self.runs}\ngrace: 0\njobs: [{{match: {{metadata.team: vision}}}}]\n")
+        config.chmod(0o600)
+        watch = self.start("watch", f"--config={config}", "--interval=0.5", f"--ray-session-dir={self.session}")
+        try:
+            yield
+        finally:
+            watch.terminate()
+            watch.communicate(timeout=30)
+
+    def metadata(self, name: str) -> Metadata:
+        """The metadata of a run; empty before there are any."""
+        found = read_metadata(self.runs / name)
+        return found if isinstance(found, Metadata) else Metadata()
+
+    def status(self, name: str) -> str | None:
+        """The status of a run."""
+        return self.metadata(name).status
+
+    def attempts(self, name: str) -> list[str]:
+        """The keys of a run's attempts."""
+        return [str(each.key) for each in self.metadata(name).attempts]
+
+    def step(self, name: str) -> int | None:
+        """The last step of a run."""
+        found = read_progress(self.runs / name)
+        return found.step if isinstance(found, Progress) else None
+
+    def failure(self, name: str) -> str | None:
+        """The cause of a run's failure."""
+        found = read_sentinel(self.runs / name / "_error")
+        return found.failure if isinstance(found, Sentinel) else None
+
+
+@pytest.fixture
+def jobs(head: Head, tmp_path: Path) -> PlainJobs:
+    return PlainJobs(head, tmp_path)
+
+
+def test_plain_jobs_are_runs_whose_steps_ends_and_causes_are_seen(jobs: PlainJobs) -> None:
+    adopted = jobs.submit("adopted", _STEPS + _ON)
+    for name, script in _SCRIPTS.items():
+        jobs.submit(name, script, trainwarden_run_id=name)
+    with jobs.watched():
+        # What has no run in its metadata is one by its submission id; adopted elsewhere, by the API alone.
+        adopt = jobs.start(
+            "adopt", adopted, "--run-id=mine", f"--runs-dir={jobs.folder}/mine", "--interval=0.5",
+            f"--ray-session-dir={jobs.folder}/none",
+        )  # fmt: skip
+        for name in ("works", "stopped", adopted):
+            wait_until(lambda: (jobs.status(name), jobs.step(name)) == ("running", 3), f"{name} at step 3")  # noqa: B023  # called at once
+        wait_until(lambda: jobs.status("oom") == "failed", "the end of oom")
+        wait_until(lambda: jobs.status("again") == "failed", "the end of again")
+        assert (jobs.step("oom"), jobs.failure("oom")) == (3, "cuda_oom")
+        jobs.head.end(jobs.ids["stopped"])
+        wait_until(lambda: jobs.status("stopped") == "cancelled", "the end of stopped")
+
+        first = jobs.ids["again"]
+        second = jobs.submit("again", _STEPS + _ON, trainwarden_run_id="again")
+        wait_until(lambda: jobs.attempts("again") == [f"ray:{each}:0" for each in (first, second)], "a second attempt")
+
+        (jobs.folder / "end").touch()
+        for name in ("works", "again", adopted):
+            wait_until(lambda: jobs.status(name) == "succeeded", f"the end of {name}")  # noqa: B023  # as above
+            assert jobs.step(name) == 9
+        assert adopt.communicate(timeout=60) == ("run mine: succeeded\n", None)
+        assert adopt.returncode == 0
+    assert sorted(path.name for path in jobs.runs.iterdir()) == sorted(["works", "oom", "stopped", "again", adopted])
+    by_api = (jobs.folder / "mine/mine/logs/training_log_latest.txt").read_text()
+    assert by_api == (jobs.runs / adopted / "logs/training_log_latest.txt").read_text()
+    assert by_api.count("step 3/1000 | loss 2.3") == 1
