@@ -52,6 +52,7 @@ PARSED = {
     "exec": "starts a process: tests/integration/exec",
     "metrics-server": "serves until it is stopped: tests/integration/exporter/finetuning",
     "monitor": "may send messages: run below with --once",
+    "ray": "asks Ray: tests/ray",
     "shell-init": "prints a path: tests/unit/shell",
     "slurm": "asks SLURM: tests/slurm",
     "tunnel": "calls ssh: tests/unit/tunnel",

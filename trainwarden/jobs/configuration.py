@@ -38,7 +38,8 @@ _MATCHES = {
 _METADATA = "metadata."
 DEFAULT_RUN_ID = "%x-%A_%a"
 DEFAULT_RAY_RUN_ID = "%j"
-_GRACE_SECONDS = 600.0
+# Shorter than a run without a record may take before TrainRunNeverStarted fires.
+_GRACE_SECONDS = 300.0
 MAX_JOBS = 2000
 MAX_LOG_BYTES = 8 * 2**30
 _SAMPLES: Mapping[str, Mapping[str, str | None]] = {

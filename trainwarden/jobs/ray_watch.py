@@ -71,6 +71,7 @@ class RayWatch(JobsWatch[SubmittedJob]):
         self._folder = session
         self._session = ""
         self._under_way: frozenset[str] = frozenset()
+        self._pending: dict[str, float] = {}
         self._spools: dict[str, SpooledOutput] = {}
         self._failed_reads: dict[str, int] = {}
 
@@ -90,6 +91,9 @@ class RayWatch(JobsWatch[SubmittedJob]):
 
     def _begin(self, listed: Mapping[str, SubmittedJob]) -> None:
         self._under_way = frozenset(name for name, job in listed.items() if job.job.state in UNDER_WAY)
+        waiting = {name: self._clock() for name, job in listed.items() if job.job.state == "pending"}
+        # The start of a job is when Ray has accepted it.
+        self._pending = {name: when for name, when in self._pending.items() if name in listed} | waiting
         self._done.intersection_update(f"ray:{name}:0" for name in listed)
         for name, job in sorted(listed.items(), key=lambda each: (each[1].job.start or 0.0, each[0])):
             known = self._watched.get(name)
@@ -124,7 +128,8 @@ class RayWatch(JobsWatch[SubmittedJob]):
             return None
         # One that its user has marked may be about to write a record itself.
         may_write = bool(job.job.run_id) and not over and not self._only and not is_ours(runs, watched)
-        if may_write and self._clock() - (job.job.start or 0.0) < self._configuration.grace:
+        runs_since = max(job.job.start or 0.0, self._pending.get(name, 0.0))
+        if may_write and self._clock() - runs_since < self._configuration.grace:
             return None
         start = recorded_start(runs, watched)
         if start is not None and abs(start - (job.job.start or start)) > _SAME_START_SECONDS:

@@ -43,7 +43,7 @@ runs_dir: /var/lib/runs
 log_roots: [/scratch, /home]
 mark: true
 marked: false
-grace: 5m
+grace: 7m
 max_jobs: 50
 jobs:
   - match: {{partition: [gpu*, a100], user: alice}}
@@ -60,7 +60,7 @@ jobs:
 """,
     )
     assert (found.runs_dir, found.log_roots) == (Path("/var/lib/runs"), ("/scratch", "/home"))
-    assert (found.mark, found.marked, found.grace, found.max_jobs) == (True, False, 300.0, 50)
+    assert (found.mark, found.marked, found.grace, found.max_jobs) == (True, False, 420.0, 50)
     first, second = found.rules
     assert first.match == {"partition": ("gpu*", "a100"), "user": ("alice",)}
     assert (first.run_id, first.logs, first.inactivity) == ("%x", ("/scratch/%u/%x-%j.out",), 1800.0)

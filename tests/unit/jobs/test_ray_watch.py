@@ -191,7 +191,9 @@ def test_jobs_of_a_rule_are_runs_and_others_and_those_that_ended_before_are_not(
 
 def test_a_job_that_its_user_has_marked_may_write_its_record_itself(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, grace=60.0)
-    cluster.add("a")
+    cluster.add("a", state="PENDING")
+    cluster.look(5)
+    cluster.ray.jobs["a"]["status"] = "RUNNING"
     cluster.look()
     assert not (cluster.runs / "r").exists()
     cluster.look(3)
