@@ -148,7 +148,8 @@ def test_a_disk_that_hangs_delays_no_step_and_bounds_what_waits(
         wait_until(lambda: (said := read_progress(run.folder)) and said.step == 20_000)
     events = _events(run.folder)
     dropped = sum(event["data"]["count"] for event in events if event["event_type"] == "lines_dropped")
-    assert dropped + sum(event["event_type"] == "n" for event in events) == 19_999
+    lost = 19_999 - sum(event["event_type"] == "n" for event in events)
+    assert lost <= dropped <= lost + 1, "the progress was noted once meanwhile"
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])

@@ -40,7 +40,10 @@ def test_the_events_of_a_run_are_in_its_journal(attempt: Starter, folder: Path, 
         run.note("data_shuffled", seed=7)
         run.step(2, loss=0.5)
         run.checkpoint_saved(checkpoint)
-    events = _events(folder)
+    noted = [data for name, data in _events(folder) if name == "progress_noted"]
+    assert noted[0] == {"step": 1}
+    assert noted[-1] == {"step": 2, "loss": 0.5}
+    events = [(name, data) for name, data in _events(folder) if name != "progress_noted"]
     assert [name for name, _ in events] == [
         "training_started",
         "phase_changed",

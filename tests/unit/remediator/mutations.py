@@ -115,13 +115,13 @@ MUTATIONS = (
     _one(
         "life: other sources are not read before the call",
         OBJECTIONS,
-        "or self._contradicted(incident, run)\n",
+        "or self._contradicted(incident, run, cpu)\n",
         "\n",
     ),
     Mutation(
         "life: steps after a recorded failure do not count",
         (
-            Edit(WITNESS, 'if alert.mode != "crash":', "if True:"),
+            Edit(WITNESS, 'if alert.mode != "crash" and not is_stated:', "if True:"),
             Edit(OBJECTIONS, "if run.high_water <= incident.step_before:", "if True:"),
         ),
     ),
