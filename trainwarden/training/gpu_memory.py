@@ -194,16 +194,19 @@ def _initialised_cuda() -> Any | None:
 
 def _device(cuda: Any) -> GpuDevice:
     number = uuid = name = count = None
-    with contextlib.suppress(Exception):  # of another version of PyTorch
+    properties: Any = None
+    # Each may be absent in another version of PyTorch.
+    with contextlib.suppress(Exception):
         number = int(cuda.current_device())
-        count = int(cuda.device_count())
         properties = cuda.get_device_properties(number)
-        name = str(properties.name)[:_MAX_NAME]
+    with contextlib.suppress(Exception):
         # In versions before 2.4 there is none; a partition of a GPU has its own.
         found = str(properties.uuid)
         if _UUID.fullmatch(found) and sys.modules["torch"].version.hip is None:
             is_partition = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
             uuid = f"{'MIG' if is_partition else 'GPU'}-{found}"
+    with contextlib.suppress(Exception):
+        name, count = str(properties.name)[:_MAX_NAME], int(cuda.device_count())
     return GpuDevice(number, uuid, name, count)
 
 
