@@ -7,21 +7,31 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from tests.ray.acting_remediator import ActingRemediator, Training
 from tests.ray.head import Head
 from tests.waiting import wait_until
+from trainwarden.jobs.configuration import ray_configuration
+from trainwarden.jobs.ray_watch import RayWatch
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
 from trainwarden.record.sentinels import Sentinel, read_sentinel
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.evidence import ReportedRun
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 _STEPS = 'for step in 1 2 3; do echo "step $step/1000 | loss 2.$step | lr 0.001"; done; '
 _ON = 'while [ ! -e @/end ]; do sleep 0.2; done; echo "step 9/1000 | loss 2.1"; '
+_NCCL = (
+    'echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation '
+    'timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." >&2; '
+    "exit 134; "
+)
 _OOM = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1'
 # @ stands for the folder of the test.
 _SCRIPTS = {"works": _STEPS + _ON, "oom": _STEPS + _OOM, "stopped": _STEPS + _ON, "again": _STEPS + "exit 3"}
@@ -104,6 +114,23 @@ class PlainJobs:
         return found.failure if isinstance(found, Sentinel) else None
 
 
+class PlainTraining(Training):
+    """A training whose evidence is what the watch has recorded."""
+
+    @property
+    def evidence(self) -> ReportedRun:
+        folder = self.file.parent / "runs" / self.run_id
+        metadata, progress, error = read_metadata(folder), read_progress(folder), read_sentinel(folder / "_error")
+        assert isinstance(metadata, Metadata)
+        assert isinstance(progress, Progress)
+        failure = error.failure if isinstance(error, Sentinel) and metadata.status == "failed" else None
+        number, key = metadata.attempt or 0, metadata.attempt_key or ""
+        step = progress.step if progress.attempt_key == key else None
+        return ReportedRun(
+            self.run_id, number, key, metadata.status, step, progress.high_water, failure=failure, plain=True
+        )
+
+
 @pytest.fixture
 def jobs(head: Head, tmp_path: Path) -> PlainJobs:
     return PlainJobs(head, tmp_path)
@@ -141,3 +168,34 @@ def test_plain_jobs_are_runs_whose_steps_ends_and_causes_are_seen(jobs: PlainJob
     by_api = (jobs.folder / "mine/mine/logs/training_log_latest.txt").read_text()
     assert by_api == (jobs.runs / adopted / "logs/training_log_latest.txt").read_text()
     assert by_api.count("step 3/1000 | loss 2.3") == 1
+
+
+def test_a_plain_job_that_nccl_s_watchdog_ended_is_restarted_and_its_log_proves_that_it_goes_on(
+    jobs: PlainJobs, tmp_path: Path
+) -> None:
+    acting = ActingRemediator(jobs.head, tmp_path / "state")
+    configuration = replace(ray_configuration(acting.folder / "runs"), grace=0.0)
+    watch = RayWatch(acting.jobs, configuration, session=jobs.session)
+    again = tmp_path / "again"
+    first = f'if [ ! -e {again} ]; then touch {again}; {_NCCL}fi; echo "step 4/1000 | loss 2.0"; '
+    training = PlainTraining("nccl", "", acting.folder / "nccl.starts", crashes=True)
+    try:
+        training.job_id = jobs.submit("nccl", _STEPS + first + _ON, trainwarden_run_id="nccl")
+
+        def failed() -> bool:
+            watch.look(5.0)
+            found = read_metadata(acting.folder / "runs/nccl")
+            return isinstance(found, Metadata) and found.status == "failed"
+
+        wait_until(failed, "the record of its failure")
+        assert training.evidence.failure == "nccl_watchdog_timeout"
+        acting.trainings.append(training)
+        acting.until(lambda: watch.look(5.0) and acting.over(training))
+        [incident] = acting.incidents(training)
+        assert incident.state is State.DONE, acting.report()
+        assert training.evidence.attempt_key == f"ray:{incident.successor}:0"
+        (tmp_path / "end").touch()
+        wait_until(lambda: watch.look(5.0) and training.evidence.state == "succeeded", "the end of the second start")
+    finally:
+        watch.close()
+        acting.close()

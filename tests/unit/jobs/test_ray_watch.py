@@ -20,7 +20,7 @@ from trainwarden.record.sentinels import Sentinel, read_sentinel
 
 NOW = 1_100.0
 _ENTRY = (
-    "2026-11-26 10:00:00,000\tINFO job_manager.py:531 -- Running entrypoint for job a: python train.py step 900/1000\n"
+    "2026-11-26 10:00:00,000\tINFO job_manager.py:531 -- Running entrypoint for job a: echo {'step': 900, 'loss': 2}\n"
 )
 _OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
@@ -79,9 +79,13 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def test_the_output_is_fetched_once_whole_and_then_what_is_new_also_by_the_next_process(cluster: Cluster) -> None:
     cluster.add("a")
+    cluster.look()
+    assert (cluster.metadata().status, cluster.step()) == ("running", None), "the entrypoint's number is no step"
+    cluster.watch.close()
+    cluster.again()
     cluster.ray.logs["a"] += "step 3/1000 | loss 2.0\n"
     cluster.look()
-    assert (cluster.metadata().status, cluster.step()) == ("running", 3), "the entrypoint's number is no step"
+    assert cluster.step() == 3
     cluster.ray.logs["a"] += "step 4/1000 | loss 2.0\nstep 5/1000"
     cluster.look()
     cluster.watch.close()
@@ -136,6 +140,16 @@ def test_a_head_that_gives_no_answer_or_has_forgotten_ends_nothing(cluster: Clus
     cluster.add("b", start=cluster.now)
     cluster.look()
     assert [str(each.key) for each in cluster.metadata().attempts] == ["ray:a:0", "ray:b:0"]
+
+
+def test_another_job_of_the_same_id_in_a_new_session_does_not_end_the_one_before(cluster: Cluster) -> None:
+    cluster.add("a")
+    cluster.look()
+    cluster.ray.session = "session_2"
+    cluster.add("a", start=cluster.now)
+    cluster.end("a", "FAILED", driver_exit_code=1)
+    cluster.look(5)
+    assert cluster.metadata().status == "running"
 
 
 def test_a_submission_after_the_end_is_the_next_attempt_and_one_beside_it_a_run_of_its_own(cluster: Cluster) -> None:
