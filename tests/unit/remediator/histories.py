@@ -275,18 +275,22 @@ class AnyOrder(RuleBasedStateMachine):
         self.simulation.captures.meanwhile = lambda: self._switch(what, number)
         self._await(lambda: self.simulation.captures.meanwhile is None, answer=APPROVED)
 
-    @rule(number=st.integers(0, 9), seconds=st.integers(1, 40))
-    def a_run_is_requeued_before_its_alert_is_examined(self, number: int, seconds: int) -> None:
-        """Its new attempt works, and has not come as far as the one before, whose alert fires on for a while."""
+    @rule(number=st.integers(0, 9), seconds=st.integers(1, 40), runs=st.booleans())
+    def a_run_is_requeued_before_its_alert_is_examined(self, number: int, seconds: int, runs: bool) -> None:
+        """Its new attempt works, and has not come as far as the one before, whose alert fires on for a while.
+
+        With `runs` the scheduler alone shows the new attempt by then: Prometheus has not scraped the record since.
+        """
         simulation, cluster = self.simulation, self._numbered(number)
         if cluster.state is not JobState.RUNNING:
             return
         self._let_everything_work()
         simulation.catch_up()
-        simulation.prometheus_down = True
         cluster.hang()
         _goes_on(cluster, "does not recover")
-        simulation.see_what_was(ENDING_TICKS + seconds, runs=False)
+        simulation.see_what_was(ENDING_TICKS + seconds, runs=runs)
+        simulation.prometheus_down = True
+        self.happened["evidence behind"] += runs
         attempt = cluster.attempt
         cluster.requeue_by_slurm()
         simulation.tick(ENDING_TICKS + 1)
