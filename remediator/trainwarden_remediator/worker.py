@@ -10,6 +10,7 @@ from trainwarden_remediator.act.relief import Relief
 from trainwarden_remediator.act.remediate import Remediator
 from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
+from trainwarden_remediator.database.database import DatabaseUnusable
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.examine import Examiner
 from trainwarden_remediator.incidents.alert_rows import Pending
@@ -119,9 +120,10 @@ class Worker:
         return busy
 
     def _problem(self, what: str, error: Exception) -> None:
-        name = f"{what}: {type(error).__name__}"
+        unusable = isinstance(error, DatabaseUnusable)  # whatever found it out first; its text says all
+        name = str(error) if unusable else f"{what}: {type(error).__name__}"
         if name not in self._known_problems | self._problems:
-            log.error("%s failed, and is tried again", what, exc_info=error)
+            log.error("%s failed, and is tried again: %s", what, error, exc_info=None if unusable else error)
         self._problems.add(name)
 
     def tick(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from trainwarden_remediator.errors import StoreError
 
 FILE = "remediator.sqlite3"
 _BUSY_SECONDS = 5
+# The execution option of an engine that holds its DatabaseFile.
+_FILE_OPTION = "trainwarden_file"
 
 
 class Lock:
@@ -43,17 +46,35 @@ class Lock:
         os.close(self._fd)
 
 
+class DatabaseUnusable(SQLAlchemyError):
+    """The file was deleted, replaced or damaged: nothing is read or stored any more until a person has acted."""
+
+
 class DatabaseFile:
-    """The file of an open database, which somebody may delete or replace; one in memory is never another."""
+    """The file of an open database, which somebody may delete, replace or damage; one in memory is never another."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._path = Path(engine.url.database) if engine.url.database else None
         self._identity = self._identify()
+        self._damage = ""
 
     def check(self) -> None:
-        """Raise SQLAlchemyError if the file was deleted or replaced: what is committed to it would be lost."""
+        """Raise DatabaseUnusable if the file was deleted or replaced, or damage was found in it.
+
+        What is committed to another file would be lost. Where one page is damaged, others may still be read, and lack
+        what the damaged one said.
+        """
         if self._identify() != self._identity:
-            raise SQLAlchemyError(f"{self._path}: the database was deleted or replaced; start the remediator again")
+            raise DatabaseUnusable(f"{self._path}: the database was deleted or replaced; start the remediator again")
+        if self._damage:
+            raise DatabaseUnusable(
+                f"{self._path}: damaged: {self._damage}. Nothing is done or accepted any more: put a backup back, and "
+                "start the remediator again"
+            )
+
+    def note_damage(self, found: str) -> None:
+        """Let `check` fail from now on."""
+        self._damage = found
 
     def _identify(self) -> tuple[int, int] | None:
         try:
@@ -75,7 +96,25 @@ def open_database(state_dir: Path) -> sa.Engine:
             raise StoreError(f"{path}: damaged: {healthy}")
         _check_version(connection, path, newest_only=False)
         _migrate(connection)
+    engine.update_execution_options(**{_FILE_OPTION: DatabaseFile(engine)})
+    event.listen(engine, "handle_error", _on_error)
     return engine
+
+
+def file_of(engine: sa.Engine) -> DatabaseFile:
+    """Return the file of an engine that `open_database` has returned."""
+    found: DatabaseFile = engine.get_execution_options()[_FILE_OPTION]
+    return found
+
+
+def _on_error(context: sa.ExceptionContext) -> None:
+    """Raise DatabaseUnusable instead of what SQLite raises where it finds damage."""
+    error = context.original_exception
+    # SQLITE_CORRUPT and SQLITE_NOTADB; a full disk, a lock and a failing read are of subclasses.
+    if type(error) is sqlite3.DatabaseError and context.engine is not None:
+        file = file_of(context.engine)
+        file.note_damage(str(error))
+        file.check()
 
 
 def open_read_only(state_dir: Path) -> sa.Engine:

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 
 from trainwarden.clients.slack import NotSent, SlackWebhook
 from trainwarden.clients.sns import SnsTopic
+from trainwarden_remediator.database.database import DatabaseUnusable
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.notify.message import Notice, as_notice, as_slack
 from trainwarden_remediator.notify.outbox import LONGEST_DELAY_SECONDS, Message, Outbox
@@ -134,6 +135,10 @@ class Notifier:
                 self._deliver_by(channel)
                 if rounds % _PRUNE_ROUNDS == 0:
                     self._outbox.prune()
+            except DatabaseUnusable as error:
+                # A message that was delivered could not be noted as such, and would be sent for ever.
+                log.error("no more messages are sent by %s: %s", channel.name, error)  # noqa: TRY400  # its text says all
+                return
             except Exception:  # messages must not end with one error of the database
                 log.exception("messages could not be delivered, and are tried again")
             rounds += 1

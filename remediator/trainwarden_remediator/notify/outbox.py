@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.database import audit
-from trainwarden_remediator.database.database import reading
+from trainwarden_remediator.database.database import file_of, reading
 from trainwarden_remediator.database.schema import alerts, incident_alerts, incidents, outbox
 from trainwarden_remediator.decide.facts import DECISION as FACTS_OF_DECISION
 from trainwarden_remediator.decide.facts import changed_facts, fact_as_text, facts_as_json
@@ -122,7 +122,7 @@ class Outbox:
                 connection.execute(outbox.insert().values(**values, not_before=0.0, state="pending"))
 
     def due(self, channel: str, limit: int = 10) -> list[Message]:
-        """Return the messages to send now, oldest first."""
+        """Return the messages to send now, oldest first; raise DatabaseUnusable where none could be noted as sent."""
         now, not_before = self._clock.now(), outbox.c.not_before
         # A time further away than any delay was noted before the clock was set back.
         is_due = sa.or_(not_before <= now, not_before > now + LONGEST_DELAY_SECONDS)
@@ -132,6 +132,7 @@ class Outbox:
             .order_by(outbox.c.number)
             .limit(limit)
         )
+        file_of(self._engine).check()
         with self._reading.begin() as connection:
             return [self._message(connection, row) for row in connection.execute(query).all()]
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from trainwarden_remediator.database.adoption import count_restarts, note_unrecorded, set_about
-from trainwarden_remediator.database.database import DatabaseFile, reading
+from trainwarden_remediator.database.database import file_of, reading
 from trainwarden_remediator.database.schema import (
     about,
     alerts,
@@ -133,9 +133,8 @@ class Store:
             set_about(connection, "database", self.database)
         self.is_writable = True
         self._written = clock.monotonic()
-        self._file = DatabaseFile(engine)
-        # Raises SQLAlchemyError where the file is another one now.
-        self.check_file = self._file.check
+        # Raises DatabaseUnusable where the file is another one now, or damaged.
+        self.check_file = file_of(engine).check
         self._intake = Intake(self._receive)
 
     @contextmanager

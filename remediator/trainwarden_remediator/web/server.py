@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from trainwarden.server.limits import Limits
 from trainwarden.server.messages import BadRequest, Request, Response, json_response, plain
 from trainwarden.server.server import HttpServer
+from trainwarden_remediator.database.database import DatabaseUnusable
 from trainwarden_remediator.incidents.incident import as_json
 from trainwarden_remediator.incidents.webhook import MAX_BODY_BYTES, read_delivery
 
@@ -110,6 +111,8 @@ class RemediatorPages:
             if request.path == "/metrics":
                 return Response(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self.registry))
             return self._incidents(request) if self.credentials.admit(request) else self._unauthorized()
+        except DatabaseUnusable:  # the loop logs it, once
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the database cannot be used")
         except SQLAlchemyError:
             log.exception("no response to %s", request.path)
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer")
@@ -141,8 +144,9 @@ class RemediatorPages:
             return plain(error.status, str(error))
         try:
             self.store.receive(delivery)
-        except SQLAlchemyError:
-            log.exception("the alerts could not be stored")
+        except SQLAlchemyError as error:
+            if not isinstance(error, DatabaseUnusable):  # the loop logs that, once
+                log.exception("the alerts could not be stored")
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the alerts could not be stored; send them again")
         self.metrics.delivered(delivery, self.clock.now())
         if delivery.truncated:
