@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden.clients.http import HttpClient
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
@@ -84,6 +85,18 @@ class Alertmanager:
 
     def post(self, alerts: Sequence[Mapping[str, object]]) -> None:
         AlertmanagerClient(self.url).post_alerts(alerts)
+
+    def silence(self, name: str) -> None:
+        """Silence an alert for ten minutes."""
+        now = time.time()
+        body = {
+            "matchers": [{"name": "alertname", "value": name, "isRegex": False, "isEqual": True}],
+            "startsAt": rfc3339(now - 1),
+            "endsAt": rfc3339(now + 600),
+            "createdBy": "a test",
+            "comment": "maintenance",
+        }
+        assert HttpClient(self.url, 30).post("/api/v2/silences", body).status == 200
 
     def states(self, *matchers: str) -> dict[str, str]:
         """active or suppressed, by the name of the alert."""

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.alertmanager.running import Alertmanager, alertmanager, rfc3339
+from tests.alertmanager.running import alertmanager
 from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerClient
-from trainwarden.clients.http import HttpClient
 from trainwarden.stack.binaries import Tools
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
 
 pytestmark = pytest.mark.tools
-
-
-def silence(running: Alertmanager, name: str) -> None:
-    now = time.time()
-    body = {
-        "matchers": [{"name": "alertname", "value": name, "isRegex": False, "isEqual": True}],
-        "startsAt": rfc3339(now - 1),
-        "endsAt": rfc3339(now + 600),
-        "createdBy": "a test",
-        "comment": "maintenance",
-    }
-    assert HttpClient(running.url, 30).post("/api/v2/silences", body).status == 200
 
 
 def test_an_alert_fires_if_any_says_so_and_none_silences_it_also_while_one_is_away(
@@ -37,7 +23,7 @@ def test_an_alert_fires_if_any_says_so_and_none_silences_it_also_while_one_is_aw
     with ExitStack() as stay, ExitStack() as goes:
         first = stay.enter_context(alertmanager(tools, tmp_path / "first"))
         second = goes.enter_context(alertmanager(tools, tmp_path / "second"))
-        silence(second, "Silenced")
+        second.silence("Silenced")
         for each, sent in ((first, ("OfFirst", "Silenced", "Both")), (second, ("OfSecond", "Silenced", "Both"))):
             for name in sent:
                 each.send(name, run_id="r", remediate="true")

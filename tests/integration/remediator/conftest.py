@@ -31,6 +31,7 @@ class Process:
         self._services = services
         self._port_file = folder / "port"
         self._process: subprocess.Popen[bytes] | None = None
+        self.repeated_flags: list[str] = []
         self.flags: dict[str, str] = {
             "--web.listen-address": "127.0.0.1:0",
             "--web.port-file": str(self._port_file),
@@ -50,7 +51,7 @@ class Process:
     def argv(self) -> list[str]:
         """The command line."""
         flags = [f"{flag}={value}" for flag, value in self.flags.items()]
-        return [sys.executable, "-m", "trainwarden_remediator", *flags]
+        return [sys.executable, "-m", "trainwarden_remediator", *flags, *self.repeated_flags]
 
     def start(self) -> None:
         """Start and wait until it is ready."""
