@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from hypothesis.errors import FlakyFailure
 
-# The histories of `make test`, then as many others twice.
-SEEDS = (None, 1, 2)
+# The histories of `make test`, then as many others up to five times.
+SEEDS = (None, 1, 2, 3, 4, 5)
 # What a process that tries one mutation ends with: no status with which Python ends by itself.
 _FOUND, _MISSED = 10, 11
 
