@@ -62,6 +62,8 @@ _EXTRAS = {
     "rich": "top",
 }
 _ENTRY_POINTS = "trainwarden.commands"
+# The status that a shell gives a command that SIGPIPE has ended.
+_BROKEN_PIPE = 141
 
 
 def main(argv: list[str] | None = None, load: Callable[[str], Command] | None = None) -> int:
@@ -96,8 +98,14 @@ def main(argv: list[str] | None = None, load: Callable[[str], Command] | None = 
         _parser().error(f"there is no command {name!r}; {expected}")
     try:
         status = command(rest)
+        if sys.stdout is not None and name not in _BRIEF:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # The reader of the output has closed it. Without this the interpreter would report it again at its final flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
     if is_process and name in _BRIEF:
         _leave(status)
     return status

@@ -97,18 +97,18 @@ class RecordFolder:
 
     def names(self) -> list[str]:
         """Return the ids of the runs there; raises UsageError where there is no such folder, or no right to read it."""
-        if not self._runs.is_dir():
+        if not self._is_folder(self._runs):
             raise UsageError(
                 f"{self._runs}: no such folder; expected that of the run records, --runs-dir or $TRAINWARDEN_RUNS_DIR"
             )
         if not os.access(self._runs, os.R_OK | os.X_OK):
-            raise UsageError(f"{self._runs}: this user cannot read that folder")
+            raise self._not_readable()
         return [folder.name for folder in run_folders(self._runs)]
 
     def fetch(self, run_id: str, *, history: bool = False) -> Path | None:  # noqa: ARG002  # all of it is there
-        """Return the folder of a run."""
+        """Return the folder of a run; raises UsageError without the right to look it up."""
         folder = run_folder(run_id, self._runs)
-        return folder if folder.is_dir() else None
+        return folder if self._is_folder(folder) else None
 
     def where(self, run_id: str) -> str:
         """Return the path of a run's folder."""
@@ -117,6 +117,15 @@ class RecordFolder:
     def console(self, run_id: str) -> str | None:  # noqa: ARG002  # files have no page
         """Return None."""
         return None
+
+    def _is_folder(self, path: Path) -> bool:
+        try:
+            return path.is_dir()
+        except PermissionError:
+            raise self._not_readable() from None
+
+    def _not_readable(self) -> UsageError:
+        return UsageError(f"{self._runs}: this user cannot read that folder")
 
 
 class RecordPrefix:

@@ -6,7 +6,6 @@ found, but a part of a log could not be searched.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +19,6 @@ from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import DEFAULT_PACK, PackError, load_pack, shipped_packs
 from trainwarden.signals.scanner import Scanner
 
-_BROKEN_PIPE = 141
 # Of several logs, the status of the one that is the last here.
 _STATUSES = (0, 3, 1, 2)
 _BEGINNING = {"offset": 0, "line": 1, "skipping": False, "off": {}}
@@ -37,12 +35,7 @@ def main(argv: list[str]) -> int:
         signals = _signals(arguments.signals or [DEFAULT_PACK])
     except PackError as error:
         parser.error(str(error))
-    try:
-        return _scan(files, signals, arguments)
-    except BrokenPipeError:
-        # The reader of the output has closed it. Without this the interpreter would report it again at its final flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+    return _scan(files, signals, arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,3 +257,47 @@ def test_a_large_number_is_whole() -> None:
     assert [number_text(value) for value in (173_412.6, 9102.4, 0.27777, 1.5, 1e-4)] == [
         *("173413", "9102", "0.2778", "1.5", "0.0001"),
     ]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("runs",), ("runs", "--json"), ("status", RUN), ("status", RUN, "--json"), ("compare", RUN), ("health", RUN),
+        ("monitor", "--once"), ("top", "--once"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    foreign_run(tmp_path / "runs")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainwarden", argv[0], "--runs-dir", str(tmp_path / "runs"), *argv[1:]],
+            stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False,
+            env={**os.environ, "HOME": str(tmp_path), "SLACK_WEBHOOK_URL": ""}, cwd=tmp_path,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert done.returncode == 141, done.stderr
+    assert b"Broken" not in done.stderr
+
+
+@pytest.mark.parametrize("argv", [("status", RUN), ("health", RUN), ("compare", RUN, RUN), ("report", RUN), ("runs",)])
+def test_a_folder_without_permission_is_misuse_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
+) -> None:
+    closed = tmp_path / "closed"
+    look = Path.is_dir
+
+    def is_dir(path: Path) -> bool:
+        if path.is_relative_to(closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    with pytest.raises(SystemExit) as end:
+        cli.main([argv[0], "--runs-dir", str(closed), *argv[1:]])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == f"trainwarden {argv[0]}: {closed}: this user cannot read that folder\n"
