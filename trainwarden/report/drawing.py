@@ -17,6 +17,10 @@ _COLOURS = 6
 _FAR = 3
 _TABLE_ROWS = 12
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+# Units that have a prefix from 1000 on; numbers without a unit have one where they are long.
+_PREFIXED_UNITS = ("bytes", "bytes/s", "watts", "/s")
+_LONG = 1e4
+_SYMBOLS = {"bytes": "B", "bytes/s": "B/s", "watts": "W"}
 
 
 def quantity(value: float, unit: str) -> str:
@@ -26,13 +30,25 @@ def quantity(value: float, unit: str) -> str:
     if unit == "seconds":
         return duration_text(value)
     for size, prefix in _PREFIXES:
-        if abs(value) >= size and (unit in ("bytes", "bytes/s", "watts", "/s") or abs(value) >= 1e5):
-            number = f"{value / size:.3g} {prefix}"
+        if abs(value) >= size and (unit in _PREFIXED_UNITS or abs(value) >= _LONG):
+            number = f"{value / size:.4g} {prefix}"
             break
     else:
         number = f"{value:.4g} "
-    text = {"bytes": "B", "bytes/s": "B/s", "watts": "W"}.get(unit, unit)
-    return (number + text).strip()
+    return (number + _SYMBOLS.get(unit, unit)).strip()
+
+
+def _tick_texts(ticks: Sequence[float], unit: str) -> list[str]:
+    """Return the ticks of an axis with their unit: one prefix for all, and the digits that tell neighbours apart."""
+    if unit in ("ratio", "seconds") or len(ticks) < 2:
+        return [quantity(value, unit) for value in ticks]
+    spacing, largest = ticks[1] - ticks[0], max(map(abs, ticks))
+    prefixes = [*_PREFIXES, (1.0, "")] if unit in _PREFIXED_UNITS or largest >= _LONG else [(1.0, "")]
+    for size, prefix in prefixes:
+        digits = next((each for each in range(4) if abs(round(spacing / size, each) * size / spacing - 1) < 1e-6), None)
+        if largest >= size and digits is not None:
+            return [f"{value / size:.{digits}f} {prefix}{_SYMBOLS.get(unit, unit)}".strip() for value in ticks]
+    return [quantity(value, unit) for value in ticks]
 
 
 def plot_svg(plot: Plot, story: Story, window: tuple[float, float], number: int) -> str:
@@ -46,12 +62,11 @@ def plot_svg(plot: Plot, story: Story, window: tuple[float, float], number: int)
     parts = [f'<clipPath id="c{number}">{inside}</clipPath>']
     if not plot.by_step:
         parts += _marks(story, scale_x, start, end)
-    for value in _ticks(low, high, 4):
+    ticks = _ticks(low, high, 4)
+    for value, text in zip(ticks, _tick_texts(ticks, plot.unit), strict=True):
         y = scale_y(value)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text class="tick end" x="{_LEFT - 6}" y="{y + 4:.1f}">{escape(quantity(value, plot.unit))}</text>'
-        )
+        parts.append(f'<text class="tick end" x="{_LEFT - 6}" y="{y + 4:.1f}">{escape(text)}</text>')
     parts += _axis(start, end, scale_x, _HEIGHT - _BOTTOM, by_step=plot.by_step)
     for index, line in enumerate(plot.lines):
         dashed = " limit" if _is_limit(line) else ""

@@ -96,10 +96,10 @@ def story_of_record(folder: Path, run: Assessment, gpus: int | None, gpu_hour_do
 
 
 def verdict_of(status: str, restarts: int, reason: str) -> str:
-    """Return the headline."""
+    """Return the headline; of a success the reason is why it came before the last step."""
     again = "" if not restarts else f" after {restarts} restart{'s' if restarts > 1 else ''}"
     texts = {
-        "SUCCEEDED": f"The run has succeeded{again}.",
+        "SUCCEEDED": f"The run has succeeded{again}{reason and f': {reason}'}.",
         "RUNNING": f"The run goes on{again}.",
         "PENDING": "The run has not begun.",
         "CANCELLED": f"The run was cancelled{again}.",
@@ -114,6 +114,8 @@ def _verdict(run: Assessment, status: str, attempts: Sequence[AttemptHistory]) -
     reason = run.reason.removeprefix("Error: ")
     if status == "FAILED":
         return verdict_of("FAILED", restarts, f"The run has failed: {reason}")
+    if status == "SUCCEEDED":
+        reason = "" if run.metadata is None else label_text(run.metadata.reason or "", 300)
     return verdict_of(status, restarts, reason)
 
 
@@ -225,11 +227,8 @@ def _moments(events: Sequence[Event]) -> list[Moment]:
             text = data.text("error_message") or (child.text("message") if child else None) or "no end was recorded"
             text, tone = f"{data.text('exception_type') or ''} {text}".strip(), BAD
         elif event == "training_completed":
-            name, text, tone = (
-                f"attempt {attempt} ended",
-                str(data.values.get("status") or ""),
-                CALM,
-            )
+            name = f"attempt {attempt} ended"
+            text, tone = ", ".join(filter(None, (data.text("status"), data.text("reason")))), CALM
         elif event in _DECISIONS:
             text, tone = data.text("reason") or "", _DECISIONS[event]
         else:

@@ -20,7 +20,9 @@ from trainwarden import cli
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample, PrometheusSeries
 from trainwarden.record.clock import to_iso
 from trainwarden.report.command import report
+from trainwarden.report.drawing import plot_svg
 from trainwarden.report.page import RUNBOOKS
+from trainwarden.report.story import Line, Plot, Story
 from trainwarden.runs.journal import read_events
 
 HOSTILE = "</pre><script>alert(1)</script> \"onmouseover='x' \u202egpj.exe \x1b[31m&amp;"
@@ -132,6 +134,34 @@ def test_the_headline_is_the_verdict_and_the_evidence_of_a_failure_comes_first(h
     assert text.index("The run has failed: CUDA out of memory") < text.index("Evidence") < text.index("What happened")
     assert "Do: Reduce batch size or sequence length" in text
     assert "cuda_oom: oom, category memory" in text
+
+
+def test_a_success_before_the_last_step_is_said_to_be_one(tmp_path: Path) -> None:
+    with trainwarden.run("short", dir=tmp_path, total_steps=5000) as run:
+        run.step(399)
+    with trainwarden.run("whole", dir=tmp_path, total_steps=5) as run:
+        run.step(5)
+    text = Page(report(tmp_path / "short").html).text
+    assert "The run has succeeded: ended at step 399 of 5000." in text
+    assert "completed, ended at step 399 of 5000" in text
+    assert "The run has succeeded." in Page(report(tmp_path / "whole").html).text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "ticks"),
+    [
+        (32_000, 33_500, "", ["32.0 k", "32.5 k", "33.0 k", "33.5 k"]),
+        (1_299_000, 1_301_000, "", ["1.299 M", "1.300 M", "1.301 M"]),
+        (0, 40e9, "bytes", ["0 GB", "20 GB", "40 GB"]),
+        (1.5, 2.4, "", ["1.50", "1.75", "2.00", "2.25"]),
+        (0, 5e-6, "", ["0", "2e-06", "4e-06"]),
+        (0, 5000, "", ["0", "2000", "4000"]),
+    ],
+)
+def test_ticks_differ_and_fit_beside_their_axis(low: float, high: float, unit: str, ticks: list[str]) -> None:
+    plot, story = Plot("Plot", "", unit, [Line("a", [(0, low), (60, high)])]), Story("r", NOW, "RUNNING", "", "calm")
+    shown = plot_svg(plot, story, (0, 60), 0)
+    assert re.findall(r'class="tick end" x="56"[^>]*>([^<]*)', shown) == ticks
 
 
 def _await_noted(folder: Path, step: int) -> None:
