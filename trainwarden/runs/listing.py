@@ -11,7 +11,7 @@ from trainwarden.errors import UsageError
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.metadata import Metadata
 from trainwarden.record.snapshot import Snapshot, read_snapshot
-from trainwarden.redaction import plain
+from trainwarden.redaction import label_text, plain
 from trainwarden.runs.assessment import assess
 from trainwarden.runs.places import CannotRead, RecordFolder, RecordPrefix, add_place_arguments, open_place
 from trainwarden.runs.table import age_text, print_table
@@ -74,7 +74,7 @@ def _row(snapshot: Snapshot, now: float, *, is_copy: bool) -> tuple[str, ...]:
         "-" if metadata is None or metadata.attempt is None else str(metadata.attempt),
         step,
         age_text(now - metadata.last_update if metadata and metadata.last_update is not None else None),
-        _cut(message),
+        _cut(label_text(message, 4 * _MESSAGE_LENGTH)),
     )
 
 

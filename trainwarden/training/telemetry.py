@@ -1,7 +1,8 @@
 """A run as metrics and a span of OpenTelemetry, through the providers that the program has set up: `run(otel=True)`.
 
 The metrics are observable: the program's own reader asks for them, in its own thread, and `step()` costs nothing more.
-The span is that of the attempt, and has the lines of `events.jsonl` as its events. Of several ranks rank 0 reports.
+The span is that of the attempt, and has the lines of `events.jsonl` as its events, without secrets. Of several ranks
+rank 0 reports.
 """
 
 from __future__ import annotations
@@ -79,7 +80,13 @@ class Telemetry:
                     data.get("exception_type"),
                     data.get("error_message"),
                 )
-            plain = {key: value for key, value in data.items() if isinstance(value, (str, bool, int, float))}
+            from trainwarden.redaction import redact  # noqa: PLC0415  # its patterns take long to compile
+
+            plain = {
+                key: redact(value) if isinstance(value, str) else value
+                for key, value in data.items()
+                if isinstance(value, (str, bool, int, float))
+            }
             self._span.add_event(name, plain, _nanoseconds(event.time))
         except Exception:  # the program's own SDK
             logger.debug("an event could not be added to the span", exc_info=True)
@@ -92,11 +99,13 @@ class Telemetry:
         try:
             from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415  # as above
 
+            from trainwarden.redaction import redact  # noqa: PLC0415  # as above
+
             self._span.set_attribute("status", outcome.status)
             if outcome.failure is not None:
                 self._span.set_attribute("failure", outcome.failure.slug)
             if outcome.status == "failed":
-                self._span.set_status(Status(StatusCode.ERROR, outcome.reason))
+                self._span.set_status(Status(StatusCode.ERROR, outcome.reason and redact(outcome.reason)))
             elif outcome.status == "succeeded":
                 self._span.set_status(Status(StatusCode.OK))
             self._span.end()

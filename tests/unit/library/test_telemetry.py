@@ -115,6 +115,18 @@ def test_a_failure_is_the_status_of_the_span(attempt: Starter, collected: Collec
     assert dict(span.attributes or {})["failure"] == "cuda_oom"
 
 
+def test_secrets_are_in_neither_the_status_nor_the_events_of_the_span(attempt: Starter, collected: Collected) -> None:
+    secret = "hf_abcdefghijklmnopqrstuvwx12"
+    with pytest.raises(RuntimeError), attempt(otel=True) as run:
+        run.note("fetched", source=f"token={secret}")
+        raise RuntimeError(f"boom token={secret}")
+    [span] = collected.spans
+    assert "boom token=[redacted]" in (span.status.description or "")
+    events = {event.name: dict(event.attributes or {}) for event in span.events}
+    assert events["fetched"]["source"] == "token=[redacted]"
+    assert secret not in span.to_json()
+
+
 def test_nothing_is_reported_unless_it_is_asked_for_or_by_another_rank(
     attempt: Starter, collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -301,3 +301,11 @@ def test_a_folder_without_permission_is_misuse_and_one_line(
         cli.main([argv[0], "--runs-dir", str(closed), *argv[1:]])
     assert end.value.code == 2
     assert capsys.readouterr().err == f"trainwarden {argv[0]}: {closed}: this user cannot read that folder\n"
+
+
+def test_the_list_of_runs_shows_no_secrets(tmp_path: Path, command: Callable[..., tuple[int, str]]) -> None:
+    folder = foreign_run(tmp_path)
+    write(folder / "_error", message="boom token=hf_abcdefghijklmnopqrstuvwx12", time=to_iso(NOW))
+    _, told = command("runs")
+    assert "boom token=[redacted]" in told
+    assert "hf_" not in told
