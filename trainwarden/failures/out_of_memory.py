@@ -63,12 +63,19 @@ def suggestion(failure: Failure, message: str, batch_size: float | None = None) 
     if unallocated is None:
         unallocated = 0.0 if reserved is None else max(0.0, reserved - allocated)
     needed, room = allocated + tried, allocated + unallocated + free
+    is_smallest = batch_size is not None and 1 <= batch_size < 2
     if needed <= room:
+        lower = "the sequence length" if is_smallest else "the batch size or the sequence length"
         return (
-            f"{(unallocated + free) / _GIB:.1f} GiB were unused, in pieces too small for {tried / _GIB:.1f} GiB: set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or lower the batch size or the sequence length."
+            f"{_size_text(unallocated + free)} were unused, in pieces too small for {_size_text(tried)}: set "
+            f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or lower {lower}."
         )
-    numbers = f"The step needed at least {needed / _GIB:.1f} GiB, and there were {room / _GIB:.1f} GiB: "
+    numbers = f"The step needed at least {_size_text(needed)}, and there were {_size_text(room)}: "
+    if is_smallest:
+        return (
+            f"{numbers}the batch size of 1 cannot be lowered, and gradient accumulation is no help; use a shorter "
+            "sequence, activation checkpointing or sharding."
+        )
     if batch_size is not None and math.isfinite(batch_size) and batch_size >= 2:
         # An upper bound: parameters and optimizer take the same memory whatever the batch.
         most = max(1, min(math.floor(batch_size * room / needed), math.ceil(batch_size) - 1))
@@ -85,6 +92,11 @@ def _bytes(pattern: str, message: str) -> float | None:
         return None
     number, unit = (part for part in found.groups() if part is not None)
     return _size(number, unit)
+
+
+def _size_text(size: float) -> str:
+    """Return a number of bytes in GiB, or in MiB below one."""
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / 2**20:.0f} MiB"
 
 
 def _size(number: str, unit: str) -> float:

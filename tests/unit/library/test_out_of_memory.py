@@ -35,10 +35,23 @@ def test_it_is_always_a_smaller_one_and_never_none(batch_size: int, fits: int) -
     assert f"a batch size of {fits} at most instead of {batch_size}" in suggestion(OOM, NEW, batch_size)
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 0, -4, float("nan"), float("inf")])
+@pytest.mark.parametrize("batch_size", [None, 0, -4, float("nan"), float("inf")])
 def test_without_a_batch_size_the_share_is_named(batch_size: float | None) -> None:
     told = suggestion(OOM, NEW, batch_size)
     assert "lower the batch size per device or the sequence length, by 3 % at least." in told
+
+
+def test_a_batch_of_one_cannot_be_lowered() -> None:
+    told = suggestion(OOM, NEW, 1)
+    assert "batch size of 1 cannot be lowered, and gradient accumulation is no help" in told
+    assert "a shorter sequence, activation checkpointing or sharding" in told
+    assert "%" not in told
+    assert suggestion(OOM, IN_PIECES, 1).endswith("or lower the sequence length.")
+
+
+def test_sizes_below_a_gibibyte_are_in_mebibytes() -> None:
+    message = IN_PIECES.replace("4.00 GiB", "20.00 MiB")
+    assert "38.0 GiB were unused, in pieces too small for 20 MiB" in suggestion(OOM, message)
 
 
 def test_memory_in_pieces_is_no_reason_for_a_smaller_batch_alone() -> None:
