@@ -313,6 +313,8 @@ class FineTuningValidator:
 
     def _aim_profile(self, profile_path: str | Path) -> ValidationResult:
         name = "aim_profile"
+        if not isinstance(profile_path, str | Path):
+            return ValidationResult(name, False, _line(f"AIM profile: the path is {profile_path!r}, expected a path"))
         try:
             profile = read_document(Path(profile_path))
         except UnreadableDocument as error:

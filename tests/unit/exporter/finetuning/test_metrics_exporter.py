@@ -215,3 +215,10 @@ def test_scripts_for_the_known_exporter_change_their_import_alone() -> None:
     assert sorted(found["finetuning_checkpoints_total"].values()) == [0, 1]
     assert found["finetuning_job_duration_seconds_count"][labels] == 1
     assert sorted(found["finetuning_job_status"].values()) == [1, 4]
+
+
+def test_what_is_no_training_metrics_is_logged_and_does_not_end_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    known = FineTuningMetricsExporter(port=0)
+    known.update_training_metrics(None)  # type: ignore[arg-type]  # odd on purpose
+    assert "None is no TrainingMetrics" in caplog.text
+    assert encode_text(known.exporter.collect()) == encode_text(MetricsExporter(port=0).collect())

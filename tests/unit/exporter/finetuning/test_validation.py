@@ -152,6 +152,12 @@ def test_a_profile_that_is_wrong_fails(tmp_path: Path, profile: object, message:
     assert message in found.message or isinstance(profile, list)
 
 
+@pytest.mark.parametrize("path", [None, 5])
+def test_what_is_no_path_of_a_profile_fails(path: Any) -> None:
+    found = FineTuningValidator().validate_aim_profile(path)
+    assert (found.passed, found.message) == (False, f"AIM profile: the path is {path}, expected a path")
+
+
 def test_a_profile_of_the_service_itself_in_yaml_passes(tmp_path: Path) -> None:
     path = tmp_path / "profile.yaml"
     path.write_text("aim_id: q/w\nmodel_id: q/w\nmetadata: {engine: vllm, gpu: MI300X, gpu_count: 1}\n")
