@@ -21,7 +21,7 @@ from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.redaction import plain
 from trainwarden.runs.arguments import add_stale_argument, interval_seconds, service_url, stale_seconds
-from trainwarden.runs.assessment import BAD, ENDED, Assessment, assess, eta_seconds
+from trainwarden.runs.assessment import BAD, ENDED, UNKNOWN, Assessment, assess, eta_seconds
 from trainwarden.runs.places import CannotRead, RecordFolder, RecordPrefix, add_place_arguments, open_place
 from trainwarden.runs.status import step_text
 from trainwarden.runs.table import age_text, duration_text, number_text, print_table, shown
@@ -286,4 +286,4 @@ def _order(run: Assessment) -> tuple[bool, bool, float]:
 def _status(view: View) -> int:
     if any(run.status in BAD or run.stall_seconds is not None for run in view.runs):
         return 1
-    return 3 if view.problems else 0
+    return 3 if view.problems or any(run.status == UNKNOWN for run in view.runs) else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden.identity import InvalidRunId
 from trainwarden.monitor.alerts import Alert, AlertManager, Channel, alert_about
 from trainwarden.monitor.history import HistoryUnreadable
-from trainwarden.runs.assessment import RUNNING, TIMED_OUT, WARNING, Assessment, assess
+from trainwarden.runs.assessment import RUNNING, TIMED_OUT, UNKNOWN, WARNING, Assessment, assess
 from trainwarden.runs.places import CannotRead, RecordPlace, RecordPrefix
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class Monitor:
             assessment = assess(folder, now, self._stale_seconds, fetched=is_copy, run_id=run_id)
         assessment = _with_stall(assessment)
         found.runs.append(assessment)
-        self._alert(assessment, found)
+        if assessment.status != UNKNOWN:
+            self._alert(assessment, found)
 
     def _alert(self, assessment: Assessment, found: Round) -> None:
         channels: list[Channel] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from trainwarden.classify import classify_message
 from trainwarden.failures.out_of_memory import suggestion
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.clock import to_iso
-from trainwarden.record.folder import METADATA, PROGRESS
+from trainwarden.record.document import Unreadable, read_file
+from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 from trainwarden.record.thresholds import DEFAULT_STALE_SECONDS, Thresholds
 from trainwarden.redaction import label_text
@@ -39,6 +41,7 @@ ENDED = frozenset((SUCCEEDED, FAILED, CANCELLED))
 
 _MAX_TEXT = 500
 _LOOK = "SSH to instance and check: training.log, nvidia-smi, disk space"
+_OPEN = "Check who may read the record, and who looks at it"
 _START = "Check that the job started, and that it may write its record: the launcher's log, S3 write permissions"
 # In the words that existing alerts have.
 _ACTIONS = {"cuda_oom": "Reduce batch size or sequence length"}
@@ -284,6 +287,9 @@ def _status(
         return SUCCEEDED, _own_reason(metadata) or "Training complete", ""
     if snapshot.state == "cancelled":
         return CANCELLED, (metadata and metadata.reason) or "cancelled", ""
+    closed = undecided(snapshot)
+    if closed is not None:
+        return UNKNOWN, f"Cannot be read: {closed}", _OPEN
     stale = [age > limit for age, limit in zip(ages, limits, strict=True) if age is not None]
     if not stale:
         newest = _newest_file(folder)
@@ -308,6 +314,21 @@ def _status(
             "Check whatever writes metadata.json, and its permissions",
         )
     return (PENDING if snapshot.state == "pending" else RUNNING), "", ""
+
+
+def undecided(snapshot: Snapshot) -> Unreadable | None:
+    """Return the file without which the status of a run is not known; None where nothing is missing, or it has ended.
+
+    A heartbeat that was read and is no JSON is none of them: its file has a time.
+    """
+    if snapshot.state in ("failed", "succeeded", "cancelled"):
+        return None
+    heartbeats, sentinels = {METADATA, PROGRESS}, {ERROR, COMPLETE}
+    for each in snapshot.unreadable:
+        name = os.path.relpath(each.path, snapshot.folder)
+        if name in sentinels or (name in heartbeats and isinstance(read_file(each.path), Unreadable)):
+            return each
+    return None
 
 
 def _own_reason(metadata: Metadata | None) -> str | None:

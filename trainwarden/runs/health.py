@@ -17,7 +17,7 @@ from trainwarden.errors import UsageError
 from trainwarden.record.folder import LOG
 from trainwarden.redaction import label_text, plain
 from trainwarden.runs.arguments import add_stale_argument, service_url, stale_seconds
-from trainwarden.runs.assessment import ENDED, RUNNING, UNKNOWN, WARNING, Assessment, assess
+from trainwarden.runs.assessment import ENDED, PENDING, RUNNING, UNKNOWN, WARNING, Assessment, assess
 from trainwarden.runs.places import (
     CannotRead,
     RecordFolder,
@@ -131,6 +131,8 @@ def _report(
     issues, problems = [], list(run.notes)
     if run.is_bad:
         issues.append(run.reason or f"no new step for {run.stall_seconds:.0f} s")
+    if run.status == PENDING and run.last_sign is None:
+        problems.append(run.reason)
     gpu, ray, alerts = _no_gpus(), _no_ray(), []
     efa = _transport_of_log(folder, run)
     if client is not None:

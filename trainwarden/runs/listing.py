@@ -12,7 +12,7 @@ from trainwarden.identity import host_name, process_lives
 from trainwarden.record.metadata import Metadata
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 from trainwarden.redaction import label_text, plain
-from trainwarden.runs.assessment import assess
+from trainwarden.runs.assessment import assess, undecided
 from trainwarden.runs.places import CannotRead, RecordFolder, RecordPrefix, add_place_arguments, open_place
 from trainwarden.runs.table import age_text, print_table
 
@@ -69,7 +69,7 @@ def _row(snapshot: Snapshot, now: float, *, is_copy: bool) -> tuple[str, ...]:
         message = f"process gone{message and ': '}{message}"
     return (
         snapshot.run_id,
-        snapshot.state or "unknown",
+        "unknown" if snapshot.state is None or undecided(snapshot) else snapshot.state,
         (metadata and metadata.phase) or "-",
         "-" if metadata is None or metadata.attempt is None else str(metadata.attempt),
         step,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runs.records import NOW, RUN, foreign_run
+from tests.unit.runs.records import NOW, RUN, close, foreign_run
 from trainwarden.clients.slack import NotSent
 from trainwarden.monitor import AlertManager, RunState, command
 from trainwarden.monitor.alerts import Alert
@@ -278,3 +278,18 @@ def test_an_address_on_the_command_line_is_taken_with_a_warning_that_does_not_sh
     said = capsys.readouterr().err
     assert "write it into a file" in said
     assert sink.url not in said
+
+
+def test_what_cannot_be_read_changes_no_status_and_sends_no_alert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, kept = tmp_path / "runs", Kept()
+    folder = foreign_run(runs, age=700, progress_age=700)
+    monitor(runs, [kept]).look(NOW)
+    with monkeypatch.context() as patch:
+        close(patch, folder)
+        found = monitor(runs, [kept]).look(NOW + 60)
+    assert [run.status for run in found.runs] == ["UNKNOWN"]
+    assert command.status_of(found) == 3
+    monitor(runs, [kept]).look(NOW + 120)
+    assert [alert.status for alert in kept.alerts] == ["TIMED_OUT"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from trainwarden.record.clock import to_iso
 
@@ -34,3 +37,23 @@ def foreign_run(runs: Path, *, age: float = 0.0, progress_age: float | None = 0.
 
 def write(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(values))
+
+
+def close(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Take the right to enter a folder away, from root too."""
+    look, opened = Path.lstat, os.open
+
+    def check(path: object) -> None:
+        if isinstance(path, (str, Path)) and Path(path).is_relative_to(folder) and Path(path) != folder:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    def lstat(path: Path) -> os.stat_result:
+        check(path)
+        return look(path)
+
+    def open_(path: Any, *more: Any, **named: Any) -> int:
+        check(path)
+        return opened(path, *more, **named)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    monkeypatch.setattr(os, "open", open_)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import trainwarden
-from tests.unit.runs.records import NOW, RUN, foreign_run, write
+from tests.unit.runs.records import NOW, RUN, close, foreign_run, write
 from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.runs.assessment import assess
@@ -157,3 +157,34 @@ def test_a_failure_is_told_with_the_type_of_its_exception(tmp_path: Path, error:
     folder = foreign_run(tmp_path)
     write(folder / "_error", time=to_iso(NOW), **error)
     assert assess(folder, NOW).reason == told
+
+
+@pytest.mark.parametrize("age", [0, 10**6])
+def test_a_folder_that_cannot_be_entered_is_neither_awaited_nor_timed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float
+) -> None:
+    folder = foreign_run(tmp_path)
+    os.utime(folder, (NOW - age, NOW - age))
+    close(monkeypatch, folder)
+    found = assess(folder, NOW)
+    assert (found.status, found.is_bad) == ("UNKNOWN", False)
+    assert found.reason == f"Cannot be read: {folder}/metadata.json: Permission denied"
+
+
+@pytest.mark.parametrize("age", [0, 700])
+@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "_error", "_complete"])
+def test_a_file_that_would_decide_and_cannot_be_opened_leaves_the_status_unknown(
+    tmp_path: Path, name: str, age: float
+) -> None:
+    folder = foreign_run(tmp_path, age=age, progress_age=age)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    assert assess(folder, NOW).status == "UNKNOWN"
+
+
+def test_an_end_that_was_read_is_not_in_doubt(tmp_path: Path) -> None:
+    folder = foreign_run(tmp_path)
+    (folder / "_error").write_text("CUDA out of memory")
+    (folder / "progress.json").unlink()
+    (folder / "progress.json").mkdir()
+    assert assess(folder, NOW).status == "FAILED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,13 @@ def test_a_prometheus_that_gives_no_answer_makes_health_unknown(
     status, text = health(tmp_path, capsys, "--prometheus", "http://127.0.0.1:1")
     assert status == 3
     assert "Unknown      Prometheus is unreachable" in text
+
+
+def test_nothing_is_known_of_the_health_of_a_run_without_a_heartbeat(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / RUN).mkdir()
+    os.utime(tmp_path / RUN, (NOW, NOW))
+    status, text = health(tmp_path, capsys)
+    assert (status, text.splitlines()[0]) == (3, f"{RUN}  UNKNOWN  PENDING")
+    assert "Unknown      No heartbeat files yet" in text

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import trainwarden
-from tests.unit.runs.records import NOW, RUN, foreign_run, write
+from tests.unit.runs.records import NOW, RUN, close, foreign_run, write
 from trainwarden import cli
 from trainwarden.record.clock import to_iso
 from trainwarden.runs.arguments import GPU_HOUR_DOLLARS
@@ -309,3 +309,28 @@ def test_the_list_of_runs_shows_no_secrets(tmp_path: Path, command: Callable[...
     _, told = command("runs")
     assert "boom token=[redacted]" in told
     assert "hf_" not in told
+
+
+@pytest.mark.parametrize(
+    ("argv", "status"),
+    [
+        (("status", RUN), 3), (("health", RUN), 3), (("top", "--once"), 3), (("monitor", "--once"), 3), (("runs",), 0),
+        (("runs", "--json"), 0),
+    ],
+)  # fmt: skip
+def test_every_command_shows_a_record_that_cannot_be_read_as_unknown(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: tuple[str, ...],
+    status: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = foreign_run(tmp_path / "runs")
+    os.utime(folder, (NOW, NOW))
+    close(monkeypatch, folder)
+    assert cli.main([argv[0], "--runs-dir", str(tmp_path / "runs"), *argv[1:]]) == status
+    printed = capsys.readouterr()
+    assert "unknown" in printed.out.lower()
+    assert "TIMED_OUT" not in printed.out + printed.err
