@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from trainwarden.capabilities import reading_any
 from trainwarden.clients.process import keep_child_status
 from trainwarden.clients.slurm.client import SlurmError
 from trainwarden.command_line import CommandLine, duration_seconds
@@ -44,11 +45,13 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     keep_child_status()
     try:
+        _check_log(arguments.log)
         alerts = _alerts(arguments)
         with tempfile.TemporaryDirectory(prefix="trainwarden-") as temporary:
             runs = arguments.runs_dir or Path(temporary)
             source = _adopted(arguments, runs) if arguments.slurm_job else _Log(arguments, runs)
-            return _follow(source, RecordFolder(runs), alerts, arguments.interval)
+            records = RecordFolder(runs, is_kept=arguments.runs_dir is not None)
+            return _follow(source, records, alerts, arguments.interval)
     except SlurmError as error:
         print(f"trainwarden watch: {error.reason}: {plain(error.message)}", file=sys.stderr)
         return 3
@@ -81,6 +84,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--slack-webhook", metavar="FILE", help="file with the address of an incoming webhook")
     parser.add_argument("--sns-topic", metavar="ARN", help="topic of SNS")
     return parser
+
+
+def _check_log(log: Path) -> None:
+    """Raise UsageError where there is a log that cannot be read; print that none is there yet."""
+    try:
+        with reading_any():
+            os.close(os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        is_plain = log.is_file()
+    except FileNotFoundError:
+        print(f"trainwarden watch: {plain(str(log))}: does not exist yet; waiting for it", file=sys.stderr, flush=True)
+        return
+    except OSError as error:
+        raise UsageError(f"{log}: {error.strerror}") from None
+    if not is_plain:
+        raise UsageError(f"{log}: is no plain file; expected a log")
 
 
 class _Source(Protocol):

@@ -75,17 +75,23 @@ class RecordPlace(Protocol):
         """
 
     def where(self, run_id: str) -> str:
-        """Return where people find the record: a path, or an address of S3."""
+        """Return where people find the record: a path, or an address of S3; empty where it is not kept."""
 
     def console(self, run_id: str) -> str | None:
         """Return the address of a page that shows the run's logs; None if there is none."""
 
 
 class RecordFolder:
-    """The folder of the run records of this node, or one that nodes share."""
+    """The folder of the run records of this node, or one that nodes share.
 
-    def __init__(self, runs: Path) -> None:
+    Args:
+        runs: the folder.
+        is_kept: whether people find the records there later.
+    """
+
+    def __init__(self, runs: Path, *, is_kept: bool = True) -> None:
         self._runs = runs
+        self._is_kept = is_kept
 
     def __enter__(self) -> RecordFolder:
         return self
@@ -111,8 +117,8 @@ class RecordFolder:
         return folder if self._is_folder(folder) else None
 
     def where(self, run_id: str) -> str:
-        """Return the path of a run's folder."""
-        return str(self._runs / run_id)
+        """Return the path of a run's folder; empty where it is not kept."""
+        return str(self._runs / run_id) if self._is_kept else ""
 
     def console(self, run_id: str) -> str | None:  # noqa: ARG002  # files have no page
         """Return None."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,3 +144,54 @@ def test_how_a_process_has_ended_is_unknown_without_a_word_in_its_log() -> None:
 def test_a_process_that_is_not_there_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "train.log"), "--pid=2147483646"]) == 2
     assert "there is no process 2147483646" in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_read_is_misuse(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, training.pid, os.WEXITED | os.WNOWAIT)  # one that is over: a watch of it ends, too
+    try:
+        log.mkdir()
+        assert watch(log, f"--pid={training.pid}") == 2
+        assert capsys.readouterr().err == f"trainwarden watch: {log}: is no plain file; expected a log\n"
+        log.rmdir()
+        log.write_text("step 10/100 loss 2.5\n")
+        opened = os.open
+
+        def refuse(path: str | Path, *more: Any, **named: Any) -> int:
+            if str(path) == str(log):
+                raise PermissionError(13, "Permission denied", str(path))
+            return opened(path, *more, **named)
+
+        monkeypatch.setattr(os, "open", refuse)
+        assert watch(log, f"--pid={training.pid}") == 2
+        assert capsys.readouterr().err == f"trainwarden watch: {log}: Permission denied\n"
+    finally:
+        training.wait()
+
+
+def test_a_log_that_is_not_there_yet_is_awaited_and_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, training.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert watch(log, f"--pid={training.pid}") == 3
+    finally:
+        training.wait()
+    assert f"{log}: does not exist yet; waiting for it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_alert_names_the_record_where_it_is_kept(
+    log: Path, capsys: pytest.CaptureFixture[str], is_kept: bool
+) -> None:
+    log.write_text("step 10/100 loss 2.5\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    training = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, training.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        main([str(log), f"--pid={training.pid}", *([f"--runs-dir={log.parent}/runs"] if is_kept else [])])
+    finally:
+        training.wait()
+    alert = capsys.readouterr().err
+    assert "Status: FAILED" in alert
+    assert ("Record: " in alert) is is_kept
