@@ -354,11 +354,12 @@ class FineTuningMetricsExporter:
         self._job(job_name, model_id, method).update_job_status(status)
 
     def update_training_metrics(self, metrics: TrainingMetrics) -> None:
-        """Set all values of a job; log what is no `TrainingMetrics`, and leave all as it is."""
-        if not isinstance(metrics, TrainingMetrics):
-            self.exporter.log_once("update_training_metrics", ValueError(f"{metrics!r} is no TrainingMetrics"))
+        """Set all values of a job; log once if `metrics` is something else."""
+        try:
+            job = self._job(metrics.job_name, metrics.model_id, metrics.method)
+        except AttributeError as error:
+            self.exporter.log_once("update_training_metrics", error)
             return
-        job = self._job(metrics.job_name, metrics.model_id, metrics.method)
         job.update_progress(
             metrics.current_epoch,
             metrics.current_step,

@@ -313,10 +313,10 @@ class FineTuningValidator:
 
     def _aim_profile(self, profile_path: str | Path) -> ValidationResult:
         name = "aim_profile"
-        if not isinstance(profile_path, str | Path):
-            return ValidationResult(name, False, _line(f"AIM profile: the path is {profile_path!r}, expected a path"))
         try:
             profile = read_document(Path(profile_path))
+        except TypeError:
+            return ValidationResult(name, False, _line(f"AIM profile: the path is {profile_path!r}, expected a path"))
         except UnreadableDocument as error:
             return ValidationResult(name, False, _line(f"AIM profile cannot be read: {error}"))
         spec = profile.get("spec")
