@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 * 2**20
 _TOO_LARGE = 2**1000
+_TOO_LARGE_INTEGER = 2**63
 # The years 1 to 9999, in Unix seconds: other numbers cannot be written as a time again.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
@@ -104,16 +105,17 @@ class JsonObject:
         return None
 
     def integer(self, key: str) -> int | None:
-        """Return a whole number, 0 or more."""
+        """Return a whole number from 0 to 2^63 - 1."""
         whole = self.values.get(key)
-        if type(whole) is int and 0 <= whole < _TOO_LARGE:
+        if type(whole) is int and 0 <= whole < _TOO_LARGE_INTEGER:
             return whole
         value = self.number(key)
         if value is None:
             return None
-        if value >= 0 and value == int(value):
+        if 0 <= value < _TOO_LARGE_INTEGER and value == int(value):
             return int(self.values[key])
-        self._unexpected(key, "a whole number, 0 or more")
+        expected = "a whole number, 0 or more" if value < _TOO_LARGE_INTEGER else "a whole number below 2^63"
+        self._unexpected(key, expected)
         return None
 
     def time(self, key: str) -> float | None:

@@ -25,10 +25,12 @@ from trainwarden.runs.places import (
     fetch_run,
     open_place,
 )
-from trainwarden.runs.table import UNKNOWN, duration_text, number_text, print_table, write
+from trainwarden.runs.table import UNKNOWN, change_text, duration_text, number_text, print_table, write
 
 # Two values are a difference, and no trend.
 _LEAST_FOR_TREND = 3
+# In dollars; beyond it a record is wrong.
+_LARGEST_PRICE = 1e12
 _LABELS = {
     "duration_seconds": "duration",
     "steps_per_second": "steps/s",
@@ -196,12 +198,12 @@ def _print(histories: Sequence[RunHistory], price: float) -> None:
             rows.append(_run_row(history, price))
     print_table(_COLUMNS, rows)
     for change in changes(histories):
-        parts = [f"{label} {change[name]:+.1%}" for name, label in _LABELS.items() if change[name] is not None]
+        parts = [f"{label} {change_text(change[name])}" for name, label in _LABELS.items() if change[name] is not None]
         if parts:
             write(f"{change['run_id']} against {change['compared_with']}: {', '.join(parts)}\n")
     for trend in trends(histories):
         parts = [
-            f"{label} {trend[name]['change']:+.1%}{' each time' if trend[name]['steady'] else ''}"
+            f"{label} {change_text(trend[name]['change'])}{' each time' if trend[name]['steady'] else ''}"
             for name, label in _LABELS.items()
             if name in trend
         ]
@@ -241,7 +243,10 @@ def _run_row(history: RunHistory, price: float) -> tuple[str, ...]:
 
 
 def _dollars(hours: float | None, price: float) -> str:
-    return UNKNOWN if hours is None else f"{hours * price:.2f} $"
+    if hours is None:
+        return UNKNOWN
+    dollars = hours * price
+    return f"{dollars:.2f} $" if dollars < _LARGEST_PRICE else f"{dollars:.3g} $"
 
 
 def _change(first: float | None, other: float | None) -> float | None:

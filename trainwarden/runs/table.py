@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 UNKNOWN = "-"
+# A longer one is no duration of a run: some 300 years.
+_LONGEST_SECONDS = 1e10
+_LARGEST_CHANGE = 10.0
 
 
 def shown(text: object) -> str:
@@ -42,11 +45,18 @@ def duration_text(seconds: float | None) -> str:
         return UNKNOWN
     if 0 < seconds < 10 and seconds % 1:
         return f"{seconds:.1f} s"
+    if seconds >= _LONGEST_SECONDS:
+        return f"{seconds / 86400:.3g} d"
     whole = max(0, int(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if whole >= 2 * size:
             return f"{whole // size} {unit}"
     return f"{whole} s"
+
+
+def change_text(ratio: float) -> str:
+    """Return a change in percent, such as -10.0% for -0.1; as a factor beyond 1000 %."""
+    return f"{ratio:+.1%}" if abs(ratio) <= _LARGEST_CHANGE else f"x{1 + ratio:.3g}"
 
 
 def number_text(value: float | None, digits: int = 4) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.record.document import FileContent, Unreadable, read_file, read_open
+from trainwarden.record.document import FileContent, JsonObject, Unreadable, read_file, read_open
 
 
 def test_a_short_file_takes_no_memory_for_a_long_one(tmp_path: Path) -> None:
@@ -44,3 +44,12 @@ def test_a_file_that_has_grown_since_its_size_was_seen_is_read_whole(tmp_path: P
         assert read_open(descriptor, stated, limit) == data[:limit]
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("value", [2**63, 10**200, 1e200])
+def test_a_whole_number_that_no_counter_reaches_is_a_problem_of_the_record(value: float) -> None:
+    found = JsonObject({"step": value, "largest": 2**63 - 1})
+    assert (found.integer("step"), found.integer("largest")) == (None, 2**63 - 1)
+    [problem] = found.problems
+    assert problem.startswith("step: '1" if value > 2**63 else "step: '9")
+    assert problem.endswith("is not a whole number below 2^63")

@@ -334,3 +334,19 @@ def test_every_command_shows_a_record_that_cannot_be_read_as_unknown(
     printed = capsys.readouterr()
     assert "unknown" in printed.out.lower()
     assert "TIMED_OUT" not in printed.out + printed.err
+
+
+def test_a_record_with_absurd_numbers_widens_no_table(tmp_path: Path, command: Callable[..., tuple[int, str]]) -> None:
+    folder = foreign_run(tmp_path)
+    metadata = json.loads((folder / "metadata.json").read_text())
+    write(folder / "metadata.json", **metadata | {"attempt": 10**50})
+    write(folder / "progress.json", step=10**200, total_steps=10**400, loss=2.0)
+    for number, huge in enumerate((1.0, 1e150, 1e290)):
+        training = {"duration_seconds": huge, "steps_completed": 10**60, "tokens_per_second": huge, "final_loss": huge}
+        write(folder / f"summary.{number}.json", run_id=RUN, attempt=number, training=training)
+    for words in (("runs",), ("compare", RUN, "--gpus", "8"), ("status", RUN, "--once")):
+        _, told = command(*words)
+        assert max(map(len, told.splitlines())) < 200, words
+    told = command("compare", RUN)[1]
+    assert "tokens/s x1e+145 each time" in told
+    assert "1.16e+145 d" in told
