@@ -85,8 +85,13 @@ class Head:
         """The JSON that a path answers; a POST where there is a body."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=60) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            # With what Ray says: the status alone is no reason.
+            said = f"{error.reason}: {error.read().decode(errors='replace')[-2000:]}"
+            raise urllib.error.HTTPError(error.url, error.code, said, error.headers, None) from None
 
     def submit(self, entrypoint: str, **fields: Any) -> str:
         """Submit a job; its submission id."""

@@ -120,6 +120,7 @@ def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_hol
 
     head.submit("sleep 300", submission_id="busy", entrypoint_num_gpus=2)
     wait_until(lambda: f"2.0/{GPUS}.0 GPU" in head.status(), "ray status tells of the GPUs")
+    wait_until(lambda: head.state("busy") == "RUNNING", "the job runs, not only its supervisor")
     page = export_once(*flags)
     head.end("busy")
     assert page.value("ray_cluster_gpus_allocated") == 2
