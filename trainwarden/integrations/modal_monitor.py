@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from trainwarden.classify import classify_exception, recovery_suggestion
 from trainwarden.environment import read_environment
@@ -181,6 +181,9 @@ class ModalMonitor:
         gpu_stats_history: what `record_gpu_stats()` returned, the last thousand.
     """
 
+    # The runs of this process that were given no name: the next one must be another.
+    _unnamed: ClassVar[list[str]] = []
+
     def __init__(
         self,
         log_dir: str | os.PathLike[str] | None = None,
@@ -212,7 +215,8 @@ class ModalMonitor:
             script: its name, shown as the method.
             gpu_type: such as T4.
             log_file: where the training writes its log; noted.
-            run_id: the same after a restart; as `trainwarden.run()` makes it if None.
+            run_id: the same after a restart; as `trainwarden.run()` makes it if None, with the number of the training
+                behind it for further ones of this process, each of which is a run of its own.
             total_steps: the step after which the run is finished.
             configuration: numbers and texts for the event `training_configuration`.
 
@@ -221,7 +225,12 @@ class ModalMonitor:
         """
         if self._run is not None:
             self.complete_training()
+        is_named = run_id is not None or "TRAINWARDEN_RUN_ID" in os.environ
+        if not is_named and self._unnamed:
+            run_id = f"{self._unnamed[0]}-{len(self._unnamed) + 1}"
         self._run = run(run_id, total_steps=total_steps, method=script, dir=self._dir, s3=self._s3)
+        if not is_named:
+            self._unnamed.append(self._run.run_id)
         self._updates, self._loss = 0, None
         log = None if log_file is None else os.fspath(log_file)
         self._run.note(

@@ -45,6 +45,23 @@ def test_the_enums_are_those_of_the_taxonomy() -> None:
     assert {each.value for each in ErrorSeverity} == set(SEVERITIES)
 
 
+def test_each_training_of_a_process_has_a_record_of_its_own(
+    tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRAINWARDEN_RUN_ID")
+    monkeypatch.setattr(ModalMonitor, "_unnamed", [])
+    names = []
+    for metric, script in ((0.93, "classifier"), (0.5, "detector"), (0.25, "detector")):
+        monitor = ModalMonitor()
+        monitor.start_training(script)
+        assert monitor.run is not None
+        names.append(monitor.run.run_id)
+        monitor.complete_training("completed", metric)
+    assert names == [names[0], f"{names[0]}-2", f"{names[0]}-3"]
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text())["training"] for name in names]
+    assert [each["final_metric"] for each in summaries] == [0.93, 0.5, 0.25]
+
+
 def test_a_training_as_the_migration_notes_show_it(runs: Path) -> None:
     monitor = ModalMonitor()
     monitor.start_training(script="classifier", gpu_type="T4")
