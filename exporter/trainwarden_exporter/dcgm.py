@@ -267,7 +267,7 @@ def create(runners: Sequence[CollectorRunner], node: Node, roster: NodeRoster) -
 
 
 def _owners(samples: EncodedSamples, metric: Metric, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels `names` of whoever has each GPU, by its UUID; of GPUs that several share, nothing."""
+    """Return the labels `names` of the one pod or job of each GPU, by its UUID; leave out GPUs that several use."""
     found: dict[str, set[tuple[str, ...]]] = {}
     for labels, _ in samples.of(metric):
         if (uuid := labels.get("uuid", "")) and not labels.get("mig_uuid"):

@@ -149,7 +149,7 @@ class Store:
 
     @contextmanager
     def _written_down(self) -> Iterator[sa.Connection]:
-        """Commit what the caller does, who has `_turn`, and note whether that succeeds."""
+        """Commit the statements of the caller, which holds `_turn`, and note whether that succeeds."""
         try:
             with self._engine.begin() as connection:
                 yield connection

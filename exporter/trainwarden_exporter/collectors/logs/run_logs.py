@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.signals.diagnosis import diagnose_ranks
+from trainwarden.signals.diagnosis import diagnose, diagnose_ranks
 from trainwarden.signals.tailing.log import TailedLog
 from trainwarden.signals.tailing.opening import OwnedRoots
 from trainwarden.signals.tailing.remainder import Position, copied_so_far, standing
 from trainwarden_exporter.collectors.logs.counts import SignalCounts
 from trainwarden_exporter.collectors.logs.packs import OF_RECORD
 from trainwarden_exporter.collectors.logs.problems import DONE, FAILED
-from trainwarden_exporter.collectors.logs.states import stated_by
 from trainwarden_exporter.core.shared_state import LogVerdict, LogView
 from trainwarden_exporter.sampling.calls import enter
 
@@ -38,6 +37,9 @@ _FINISHED = 64
 SILENT_SECONDS = 30.0
 # How long a rotation by copying may take until the original is cut off.
 _COPYING_SECONDS = 60.0
+# By the state of a signal; each but success is a failure mode that policies have restarts for.
+_SUCCESS = "success"
+_STATES = {"CrashState": "crash", "StalledState": "stall", "TimeoutState": "timeout", "SuccessState": _SUCCESS}
 
 
 class RunLogs:
@@ -52,7 +54,7 @@ class RunLogs:
         cached: the samples of signals, with the numbers of signals that are shown and left out.
         dirty: something changed since `state` was last stored.
         moved: when the step last changed, Unix seconds.
-        states: what the user's own signals say of the attempt while it runs: by state, the record that says so.
+        states: what the user's own signals state of the attempt while it runs: by state, the record that does.
     """
 
     def __init__(self, run: WatchedRun, searcher: Searcher, roots: Sequence[str], first_read: int) -> None:
@@ -251,7 +253,7 @@ class RunLogs:
         if log.progress.step != step:
             self.moved = min(now, log.written or now)
         if self._users_signals:
-            self.states = stated_by(self.logs.values())
+            self.states = _stated_by(self.logs.values())
         self.dirty = True
         return data
 
@@ -330,7 +332,7 @@ class RunLogs:
             log = TailedLog(str(each["path"]), self._roots, self._first_read)
             log.restore(each, self.searcher.signals)
             self.logs[log.path] = log
-        self.states = stated_by(self.logs.values()) if self._users_signals else {}
+        self.states = _stated_by(self.logs.values()) if self._users_signals else {}
 
     def close(self) -> None:
         """Close all files."""
@@ -367,3 +369,26 @@ def _identity_or_none(path: str) -> tuple[int, int] | None:
         return _identity(path)
     except OSError:
         return None
+
+
+def _stated_by(logs: Iterable[TailedLog]) -> dict[str, Seen]:
+    """Return, by what users' signals state, the earliest record that does, without what the attempt has survived."""
+    found: dict[str, Seen] = {}
+    for log in logs:
+        users = [one for one in log.seen if one.match.signal.state and not one.match.signal.shipped]
+        for name, state in _STATES.items():
+            stating = [one for one in users if one.match.signal.state == name]
+            first = stating[0] if state == _SUCCESS and stating else _cause_of(stating, log.moves)
+            if first is not None and (state not in found or first.time < found[state].time):
+                found[state] = first
+    return found
+
+
+def _cause_of(stating: Sequence[Seen], moves: Sequence[int]) -> Seen | None:
+    verdict = diagnose([one.match for one in stating], progress=moves) if stating else None
+    if verdict is None:
+        return None
+    cause = verdict.evidence[0]
+    return next(
+        one for one in stating if (one.match.offset, one.match.signal.name) == (cause.offset, cause.signal.name)
+    )
