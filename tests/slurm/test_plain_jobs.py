@@ -209,8 +209,10 @@ def test_a_restart_continues_from_the_newest_checkpoint_that_is_complete(jobs: P
     wait_until(lambda: "Comment=trainwarden:resumes" in shown("scontrol", "show", "job", job_id), "the mark of the job")
     (folder / "broken").touch()
     jobs.came_back("resumes", "crash")
-    output = (folder / f"resumes-{job_id}.out").read_text(encoding="utf-8")
-    assert f"resuming from {folder}/ckpt/step_10.pt\n" in output
+    # Its script does so after steps that recovery is verified by.
+    output = folder / f"resumes-{job_id}.out"
+    wait_until(lambda: "resuming from " in output.read_text(encoding="utf-8"), "the resumption of the job")
+    assert f"resuming from {folder}/ckpt/step_10.pt\n" in output.read_text(encoding="utf-8")
     found = read_progress(jobs.watched.runs / "resumes")
     assert isinstance(found, Progress)
     assert found.checkpoint is not None

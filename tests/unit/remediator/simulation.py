@@ -50,7 +50,7 @@ from trainwarden_remediator.observe.snapshot import Snapshot
 from trainwarden_remediator.observe.world import Firing, Records, World
 from trainwarden_remediator.policies.policy import Policy, load_policy, shipped
 from trainwarden_remediator.store.score import Scores
-from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.store import Store, StoredTimer
 from trainwarden_remediator.store.switches import resume
 from trainwarden_remediator.store.timers import Timers
 from trainwarden_remediator.worker import Worker
@@ -727,13 +727,15 @@ class Memory:
         store.observe = self._observe  # type: ignore[method-assign]
         self._proposals_since = store.proposals_since
         store.proposals_since = self._proposals  # type: ignore[method-assign]
+        self._write_timers = store.keep_timers
+        store.keep_timers = self._keep_timers  # type: ignore[method-assign]
         store.switches.storm = self._remembered("storm", store.switches.storm)  # type: ignore[method-assign]
         self._read_frozen = store.switches.frozen
         self._frozen_while_the_same = self._remembered("frozen", store.switches.frozen)
         store.switches.frozen = self._frozen  # type: ignore[method-assign]
 
     def _forget_what_is_old(self) -> None:
-        version = self._file.execute("PRAGMA data_version").fetchone()  # changes with each commit of others
+        version = self._data_version()
         if version != self._version:
             self._version = version
             self._known.clear()
@@ -754,6 +756,16 @@ class Memory:
             self._observe_anew(firing)
             self._forget_what_is_old()
             self._known["observed"] = list(firing)
+
+    def _keep_timers(self, running: Sequence[StoredTimer]) -> None:
+        """Forget nothing else for their sake: they are written most often, and read at the start alone."""
+        self._forget_what_is_old()
+        self._write_timers(running)
+        self._known.pop(("timers", ()), None)
+        self._version = self._data_version()
+
+    def _data_version(self) -> object:
+        return self._file.execute("PRAGMA data_version").fetchone()  # changes with each commit of others
 
     def _frozen(self, run_id: str) -> str | None:
         """Read anew where time alone may end a freeze."""
@@ -1123,13 +1135,14 @@ class Simulation:
     def settle(self, *, hurry: bool = False) -> list[Incident]:
         """Let time pass until nothing happens any more, a quarter of an hour at most; returns all incidents.
 
-        In a `hurry`, pass ten seconds at once while nothing happens: all sources are slow, or the process is paused.
+        In a `hurry`, pass half a minute at once while nothing happens: all sources are slow, or the process is paused.
         """
         quiet, same, before, end = 0, 0, None, self.clock.elapsed + 900
         while self.clock.elapsed < end and quiet <= 3:
-            self.clock.elapsed += 9 if hurry and same > 5 else 0
+            self.clock.elapsed += 29 if hurry and same > 5 else 0
             self.tick()
-            waiting = self.store.pending(), [(each.id, each.state) for each in self.store.open_incidents()]
+            pending = [each.alert.key for each in self.store.pending()]  # what they wait for may name a step that grows
+            waiting = pending, [(each.id, each.state) for each in self.store.open_incidents()]
             ending = any(each.state is JobState.ENDING or each.late for each in self.clusters)
             quiet = 0 if any(waiting) or ending else quiet + 1
             now = waiting, ending, len(self.driver.calls)
