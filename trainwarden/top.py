@@ -185,7 +185,7 @@ def _watch(
     stale: float | None,
     arguments: argparse.Namespace,
 ) -> None:
-    from rich.console import Console, Group  # noqa: PLC0415  # an extra
+    from rich.console import Console, ConsoleDimensions, Group  # noqa: PLC0415  # an extra
     from rich.live import Live  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -221,6 +221,10 @@ def _watch(
                 view = look(place, client, stale, every=arguments.all)
             except CannotRead as error:
                 view = View(time.time(), (), (), (plain(str(error)),))
+            # rich prefers $COLUMNS and $LINES, which are of the window as it was when the command began.
+            window = os.get_terminal_size(sys.stdout.fileno())
+            if window.columns and window.lines:
+                console.size = ConsoleDimensions(*window)
             live.update(render(view), refresh=True)
             time.sleep(arguments.interval)
 

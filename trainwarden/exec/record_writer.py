@@ -175,8 +175,12 @@ class ExternalRecordWriter:
         """Whether the attempt left its `_complete`."""
         return isinstance(current_completion(self._store.folder, str(self._key), self._start), Sentinel)
 
-    def alive(self) -> None:
-        """Write that the command lives, where no other process writes, and the phase that it seems to be in."""
+    def alive(self, status: str = "running") -> None:
+        """Write that the command lives, where no other process writes, and the phase that it seems to be in.
+
+        Args:
+            status: "pending" as long as the command has not begun.
+        """
         with contextlib.suppress(OSError), self._store.locked():
             metadata = read_metadata(self._store.folder)
             if metadata is None and self._written:
@@ -187,7 +191,7 @@ class ExternalRecordWriter:
                 return
             now = time.time()
             values = self._store.values(METADATA)
-            changes = Metadata(status="running", last_update=now)
+            changes = Metadata(status=status, last_update=now)
             if isinstance(metadata, Metadata):
                 self._write(values, changes.replace(**self._phase(metadata, values, now)))
             else:

@@ -66,6 +66,11 @@ class JobLog:
         """The paths that are followed."""
         return tuple(each.follower.path for each in self._files)
 
+    @property
+    def was_seen(self) -> bool:
+        """Whether there has been one of the files."""
+        return any(each.position() is not None for each in self._files)
+
     def follow(self, paths: Sequence[str]) -> None:
         """Follow these files, too."""
         new = [path for path in paths if path not in self.paths]

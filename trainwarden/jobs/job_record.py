@@ -55,6 +55,7 @@ class WatchedJob:
         log_roots: folders outside of which no log is read.
         checkpoints: where its checkpoints are; None where they are not looked for.
         not_printed: lines with this text are the scheduler's, and hold no steps; empty for none.
+        shown_by_log: nothing but its log shows that it runs: it is pending until there is one.
     """
 
     run_id: str
@@ -68,6 +69,7 @@ class WatchedJob:
     log_roots: Sequence[str] = ("/",)
     checkpoints: CheckpointFolder | None = None
     not_printed: bytes = b""
+    shown_by_log: bool = False
 
 
 class JobRecord:
@@ -142,7 +144,7 @@ class JobRecord:
             # Its output goes on in the same files.
             self.log.go_on(_positions(self.folder))
         self._writer.announce(self.job.started)
-        self._writer.alive()
+        self._writer.alive(self._status)
         self._alive = time.monotonic()
         with contextlib.suppress(OSError):
             # Of this user, so that others may append to it.
@@ -150,18 +152,23 @@ class JobRecord:
         self._keep_positions()
         return True
 
+    @property
+    def _status(self) -> str:
+        return "pending" if self.job.shown_by_log and not self.log.was_seen else "running"
+
     def look(self, *, lives: bool = True) -> None:
         """Read the log, and write what follows from it.
 
         Args:
             lives: the job is known to live; else only its steps are written.
         """
+        before = self._status
         found = self.log.read()
-        changed = self._writer.read_output()
+        changed = self._writer.read_output() or self._status != before
         now = time.monotonic()
         if lives and (changed or now - self._alive >= ALIVE_SECONDS):
             self._alive = now
-            self._writer.alive()
+            self._writer.alive(self._status)
         if found:
             self._keep_positions()
         if self._searched is None or now - self._searched >= SEARCH_SECONDS:

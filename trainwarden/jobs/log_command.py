@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -181,10 +182,12 @@ class _Log:
         job = WatchedJob(
             run_id=run_id,
             key=self._trainer.key,
-            user_id=log.stat().st_uid if log.exists() else os.geteuid(),
+            user_id=log.stat().st_uid if log.exists() else self._trainer.user_id,
             logs=(str(log),),
             inactivity=arguments.inactivity,
+            shown_by_log=arguments.pid is None,
         )
+        self._problem: str | None = None
         self._record = JobRecord(runs, job)
         if not self._record.open():
             raise UsageError(
@@ -195,6 +198,10 @@ class _Log:
         """Read what is new; return the exit status once the training is over."""
         lives = self._trainer.lives
         self._record.look(lives=lives)
+        problem = next(iter(self._record.log.problems.values()), None)
+        if problem is not None and problem != self._problem:
+            print(f"trainwarden watch: {plain(problem)}", file=sys.stderr, flush=True)
+        self._problem = problem
         outcome = self._trainer.outcome(self._record, lives=lives)
         if outcome is None:
             return None
@@ -218,6 +225,14 @@ class _Trainer:
         self._pid, self._ticks = pid, ticks
         name = f"{pid}-{ticks}" if pid is not None else f"log-{os.getpid()}"
         self.key = AttemptKey("local", name, 0)
+
+    @property
+    def user_id(self) -> int:
+        """Uid of the user whose process it is; this one's where none is known."""
+        with contextlib.suppress(OSError):
+            if self._pid is not None:
+                return Path(f"/proc/{self._pid}").stat().st_uid
+        return os.geteuid()
 
     @property
     def lives(self) -> bool:

@@ -32,7 +32,8 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ARG001  # the 
         raise RuntimeError("expected MONITORING_BUCKET or TRAINWARDEN_S3_URL in the function's environment")
     alerts = AlertManager(environ.get("SLACK_WEBHOOK_URL"), environ.get("SNS_TOPIC_ARN"))
     history = AlertHistory(place=location)
-    history.load()
+    if problem := history.load():
+        print(problem)
     run_id = environ.get("RUN_ID")
     with RecordPrefix(location) as place:
         monitor = Monitor(

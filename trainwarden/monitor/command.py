@@ -92,7 +92,8 @@ def _monitor(arguments: argparse.Namespace) -> int:
         if arguments.once and run_id:
             fetch_run(place, run_id)
         history = AlertHistory(arguments.state_file or default_path(str(place)))
-        history.load()
+        if problem := history.load():
+            _complain(problem)
         if not alerts.channels:
             alerts.channels.append(Printed(_to_people))
         monitor = Monitor(place, history, alerts, run_ids=(run_id,) if run_id else (), stale_seconds=stale)

@@ -9,13 +9,14 @@ from typing import Any
 
 from trainwarden.clients.s3 import S3Bucket, S3Error
 from trainwarden.clients.s3_location import S3Location
-from trainwarden.record.document import JsonObject, Unreadable, read_json
+from trainwarden.record.document import FileContent, Unreadable, parse_json, read_file
 from trainwarden.record.folder import replace_file
 from trainwarden.runs.assessment import BAD, ENDED, Assessment
 
 # An object of this name beside the folders of runs is no run.
 OBJECT = ".trainwarden-monitor.json"
 VERSION = 1
+_UNREADABLE = ".unreadable"
 # A run that a monitor sees for the first time this long after its last sign is history, and no news.
 _NEWS_SECONDS = 86_400.0
 _FORGET_SECONDS = 30 * 86_400.0
@@ -39,23 +40,23 @@ class AlertHistory:
         self._runs: dict[str, dict[str, Any]] = {}
         self._written = ""
 
-    def load(self) -> None:
-        """Read it; raises HistoryUnreadable, for to begin anew would repeat every alert."""
-        values: Any = {}
-        if self._bucket is not None:
-            try:
-                stored = self._bucket.get(OBJECT)
-                values = json.loads(stored.data) if stored else {}
-            except (S3Error, ValueError) as error:
-                raise HistoryUnreadable(f"{self._bucket.location}/{OBJECT}: {error}") from None
-        elif self._path is not None:
-            found = read_json(self._path)
-            if isinstance(found, Unreadable):
-                raise HistoryUnreadable(f"{found}; remove it to begin anew")
-            values = found.values if isinstance(found, JsonObject) else {}
-        runs = values.get("runs") if isinstance(values, dict) else None
-        self._runs = {str(name): each for name, each in (runs or {}).items() if isinstance(each, dict)}
-        self._written = self._encoded()
+    def load(self) -> str | None:
+        """Read it, and return None; or set aside what holds no history, and return one line about that.
+
+        Raises:
+            HistoryUnreadable: it cannot be read, or not be set aside: to begin anew would repeat every alert.
+        """
+        content, where = self._content()
+        found = parse_json(content, where) if content is not None else None
+        runs: Any = {} if found is None else None if isinstance(found, Unreadable) else found.values.get("runs")
+        problem = None
+        if content is not None and not isinstance(runs, dict):
+            reason = found if isinstance(found, Unreadable) else f"{where}: holds no runs"
+            problem = f"{reason}; expected what a monitor wrote there; kept as {self._set_aside(content)}, begins anew"
+            runs = {}
+        self._runs = {str(name): each for name, each in runs.items() if isinstance(each, dict)}
+        self._written = "" if problem else self._encoded()
+        return problem
 
     def save(self) -> None:
         """Write it where it has changed; raises HistoryUnreadable."""
@@ -101,6 +102,33 @@ class AlertHistory:
             seen = self._runs[name].get("time")
             if not isinstance(seen, (int, float)) or now - seen > _FORGET_SECONDS:
                 del self._runs[name]
+
+    def _content(self) -> tuple[FileContent | None, str]:
+        """Return what is stored, and where; raises HistoryUnreadable."""
+        if self._bucket is not None:
+            where = f"{self._bucket.location}/{OBJECT}"
+            try:
+                stored = self._bucket.get(OBJECT)
+            except S3Error as error:
+                raise HistoryUnreadable(f"{where}: {error}") from None
+            return (FileContent(stored.data, 0.0) if stored else None), where
+        found = read_file(self._path) if self._path is not None else None
+        if isinstance(found, Unreadable):
+            raise HistoryUnreadable(f"{found}; expected a file that a monitor wrote; remove it to begin anew")
+        return found, str(self._path)
+
+    def _set_aside(self, content: FileContent) -> str:
+        """Keep what is stored under another name, and return that; raises HistoryUnreadable."""
+        try:
+            if self._bucket is not None:
+                self._bucket.put(OBJECT + _UNREADABLE, content.data)
+                return OBJECT + _UNREADABLE
+            assert self._path is not None
+            aside = self._path.with_name(self._path.name + _UNREADABLE)
+            self._path.replace(aside)
+            return str(aside)
+        except (S3Error, OSError) as error:
+            raise HistoryUnreadable(f"{self._path or OBJECT}: holds no history, and cannot be kept: {error}") from None
 
     def _given(self, run_id: str, channel: str) -> str | None:
         mark = self._runs.get(run_id, {}).get(channel)

@@ -69,9 +69,10 @@ def test_top_keeps_its_table_up_to_date_and_gives_the_screen_back(window: Termin
     assert "1600/5000" not in window.screen()
 
 
-# On a busy machine tmux has shown an empty window for minutes after its size changed.
-@pytest.mark.long
-def test_top_fits_a_window_that_becomes_narrow(window: Terminal) -> None:
+@pytest.mark.parametrize("exported", [False, True])
+def test_top_fits_a_window_that_becomes_narrow(window: Terminal, exported: bool) -> None:
+    # The variables of the size that a window had are exported in many shells, and by what GNU readline has touched.
+    window.type("export" if exported else "unset", "COLUMNS", "LINES")
     window.type(*command("top", "--interval", "0.2"))
     shows(window, RUNNING, "1500/5000")
     window.resize(60, 20)

@@ -156,3 +156,17 @@ def test_doctor_tries_what_a_run_needs_and_leaves_nothing(
     assert (denied["ok"], "s3:PutObject" in denied["fix"]) == (False, True)
     s3.fault = "reset"
     assert finding()["ok"] is None
+
+
+def test_a_garbled_history_in_the_bucket_is_kept_under_another_name(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(store, monkeypatch)
+    monkeypatch.setenv("MONITORING_BUCKET", store.bucket)
+    store.client.put_object(Bucket=store.bucket, Key=f"{store.prefix}/{OBJECT}", Body=b"{garbled")
+    assert [run["status"] for run in aws_lambda.handler({}, None)["runs"]] == ["RUNNING"]
+    assert f"{OBJECT}: is not JSON" in capsys.readouterr().out
+    kept = store.client.get_object(Bucket=store.bucket, Key=f"{store.prefix}/{OBJECT}.unreadable")["Body"].read()
+    assert kept == b"{garbled"
+    assert len(aws_lambda.handler({}, None)["runs"]) == 1
+    assert capsys.readouterr().out == ""

@@ -181,6 +181,31 @@ def test_a_log_that_is_not_there_yet_is_awaited_and_named(log: Path, capsys: pyt
     assert f"{log}: does not exist yet; waiting for it" in capsys.readouterr().err
 
 
+@pytest.mark.process
+def test_a_training_of_which_nothing_but_its_log_is_known_is_pending_until_there_is_one(tmp_path: Path) -> None:
+    log, runs = tmp_path / "train.log", tmp_path / "runs"
+    command = [sys.executable, "-m", "trainwarden", "watch", str(log), "--interval=0.1", f"--runs-dir={runs}"]
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    watch = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+
+    def status() -> str | None:
+        found = read_metadata(runs / "train")
+        return found.status if isinstance(found, Metadata) else None
+
+    try:
+        assert watch.stdout is not None
+        assert watch.stdout.readline().endswith("] train  PENDING\n")
+        assert status() == "pending"
+        log.write_text("step 10/100 loss 2.5\n")
+        wait_until(lambda: status() == "running", "the log")
+        assert "RUNNING" in watch.stdout.readline()
+        watch.terminate()
+        assert watch.wait(60) == 0
+    finally:
+        watch.kill()
+        watch.communicate()
+
+
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_an_alert_names_the_record_where_it_is_kept(
     log: Path, capsys: pytest.CaptureFixture[str], is_kept: bool

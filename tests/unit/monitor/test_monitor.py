@@ -148,9 +148,27 @@ def test_a_watch_waits_for_a_run_whose_folder_is_not_there_yet(
 
 def test_a_history_that_cannot_be_read_sends_nothing_again(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    (tmp_path / "history.json").write_text("{")
-    with pytest.raises(HistoryUnreadable, match=r"history\.json"):
+    (tmp_path / "history.json").mkdir()
+    with pytest.raises(HistoryUnreadable, match=r"history\.json: is not a plain file; expected"):
         monitor(tmp_path / "runs", [])
+
+
+@pytest.mark.parametrize("garbled", ['{"version": 1, "ru', "", "[1]", '{"step": 7}', '{"runs": 3}'])
+def test_a_history_that_is_garbled_is_kept_aside_and_the_watch_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], garbled: str
+) -> None:
+    foreign_run(tmp_path / "runs", age=700 + NOW - time.time(), progress_age=700 + NOW - time.time())
+    state = tmp_path / "history.json"
+    state.write_text(garbled)
+    argv = ["--runs-dir", str(tmp_path / "runs"), "--state-file", str(state), "--once"]
+    assert command.main(argv) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"trainwarden monitor: {state}: ")
+    assert f"expected what a monitor wrote there; kept as {state}.unreadable" in said.splitlines()[0]
+    assert "TIMED_OUT" in said
+    assert (tmp_path / "history.json.unreadable").read_text() == garbled
+    assert command.main(argv) == 1
+    assert capsys.readouterr().err == "", "the history that was begun anew counts"
 
 
 def test_slack_gets_the_words_of_the_alert_and_no_markup_of_the_record(tmp_path: Path, sink: SlackSink) -> None:
