@@ -120,13 +120,11 @@ class AlertHistory:
     def _set_aside(self, content: FileContent) -> str:
         """Keep what is stored under another name, and return that; raises HistoryUnreadable."""
         try:
+            if self._path is not None:
+                return str(self._path.replace(self._path.with_name(self._path.name + _UNREADABLE)))
             if self._bucket is not None:
                 self._bucket.put(OBJECT + _UNREADABLE, content.data)
-                return OBJECT + _UNREADABLE
-            assert self._path is not None
-            aside = self._path.with_name(self._path.name + _UNREADABLE)
-            self._path.replace(aside)
-            return str(aside)
+            return OBJECT + _UNREADABLE
         except (S3Error, OSError) as error:
             raise HistoryUnreadable(f"{self._path or OBJECT}: holds no history, and cannot be kept: {error}") from None
 

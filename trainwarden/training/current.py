@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from trainwarden import identity, log
 from trainwarden.clients.s3_location import InvalidLocation, S3Location, records_location
 from trainwarden.environment import read_environment
-from trainwarden.identity import InvalidAttemptKey, InvalidRunId
+from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId
 from trainwarden.record.attempt import begin_attempt
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import RunRefused, claim
@@ -35,6 +36,8 @@ _MAX_TEXT = 200
 logger = logging.getLogger("trainwarden")
 
 _current: Run | None = None
+# How many runs of this process that were given no id have succeeded, by the id that was made for the first.
+_succeeded: Counter[str] = Counter()
 # None once a run has begun: calls after its end and in forked processes are not warned of.
 _warnings: UsageWarnings | None = UsageWarnings()
 
@@ -60,6 +63,7 @@ def run(
 
     Args:
         run_id: name of the run, the same after a restart; `TRAINWARDEN_RUN_ID` if None, else made from the attempt key.
+            After one that succeeded the next without an id is another, `…-2`; after one that failed it is the same.
         total_steps: the step after which the run is finished.
         model: name of the model, for display.
         framework: name of the framework, for display.
@@ -91,7 +95,7 @@ def run(
         key = identity.current_attempt_key(ranks=ranks)
         if dir is not None and not isinstance(dir, (str, os.PathLike)):
             raise RunRefused(f"dir={dir!r} is no path of a folder")
-        name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or f"{key.scheduler}-{key.job_id}".replace("+", "-")
+        name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or _made_name(key)
         folder = run_folder(name, Path(runs_dir() if dir is None else dir).absolute())
         limits = choose_thresholds(thresholds)
         place = records_location(s3)
@@ -119,6 +123,12 @@ def run(
         place and place.below(name),
     )
     _current, _warnings = begun, None
+    if begun.rank == 0 and _first_name(key) in _succeeded and name == _made_name(key):
+        logger.warning(
+            "%s: another run of this process without a run_id. Give each its own: after a restart that begins with "
+            "another of them, one continues from the checkpoints of the other",
+            name,
+        )
     if begun.rank == 0 and (problem := identity.unnamed_start(key, ranks=ranks)):
         logger.warning("%s: %s", key, problem)
     return begun
@@ -328,6 +338,16 @@ def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
     return begun
 
 
+def _made_name(key: AttemptKey) -> str:
+    """Return the id of a run that was given none: a retry within the process belongs to the run that failed."""
+    first = _first_name(key)
+    return f"{first}-{_succeeded[first] + 1}" if first in _succeeded else first
+
+
+def _first_name(key: AttemptKey) -> str:
+    return f"{key.scheduler}-{key.job_id}".replace("+", "-")
+
+
 def _rank_hint(context: RunContext) -> str | None:
     """Return what to pass where several processes that multiprocessing started all have rank 0."""
     multiprocessing = sys.modules.get("multiprocessing.process")
@@ -344,6 +364,9 @@ def _clear(ended: Run) -> None:
     global _current  # noqa: PLW0603  # the state of the module-level functions
     if _current is ended:
         _current = None
+        key = AttemptKey.parse(ended.attempt_key)
+        if ended.has_succeeded and ended.run_id == _made_name(key):
+            _succeeded[_first_name(key)] += 1
 
 
 def _abandon_in_child() -> None:

@@ -77,6 +77,12 @@ class Run:
         self._active, self._abandoned = True, False
         # How the block was left, where the end of the process decides.
         self._left: AttemptOutcome | None = None
+        self._status: str | None = None
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it has ended, and well."""
+        return self._status == "succeeded"
 
     @property
     def run_id(self) -> str:
@@ -347,6 +353,7 @@ class Run:
         step, high = self._loop.step, self._loop.snapshot().high_water
         total = self._context.total_steps
         outcome = infer_outcome(outcome, self._hooks.received, step, total, time.time(), high_water=high)
+        self._status = outcome.status
         if self._recorder.finish(outcome, _END_TIMEOUT_SECONDS):
             self._trace.close()
         else:

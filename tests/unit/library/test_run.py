@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,34 @@ def test_a_run_without_a_name_is_named_after_its_job(tmp_path: Path, monkeypatch
     monkeypatch.setenv("SLURM_JOB_ID", "123")
     with trainwarden.run(dir=tmp_path) as run:
         assert run.run_id == "slurm-123"
+
+
+def test_a_run_without_a_name_is_no_other_than_the_one_before_unless_that_has_succeeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def names(generation: int) -> list[str]:
+        monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"slurm:6:{generation}")
+        monkeypatch.setattr("trainwarden.training.current._succeeded", Counter())
+        with pytest.raises(MemoryError), trainwarden.run(dir=tmp_path) as failed:
+            raise MemoryError
+        with trainwarden.run(dir=tmp_path) as retried:
+            retried.step(7)
+        with trainwarden.run(dir=tmp_path) as second, pytest.raises(trainwarden.RunRefused):
+            trainwarden.run(dir=tmp_path)
+        with trainwarden.run("named", dir=tmp_path):
+            pass
+        with trainwarden.run(dir=tmp_path) as third:
+            third.step(9)
+        return [run.run_id for run in (failed, retried, second, third)]
+
+    expected = ["slurm-6", "slurm-6", "slurm-6-2", "slurm-6-3"]
+    assert names(0) == expected
+    warned = [text.partition(":")[0] for text in caplog.messages if "Give each its own" in text]
+    assert warned == expected[2:]
+    assert read_progress(tmp_path / "slurm-6").step == 7
+    assert read_progress(tmp_path / "slurm-6-3").step == 9
+    assert names(1) == expected, "each is found again after a restart"
+    assert read_metadata(tmp_path / "slurm-6-2").attempt == 1
 
 
 def test_thresholds_come_from_the_call_then_the_environment_then_the_defaults(
