@@ -104,9 +104,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-        self.simulation = Simulation(
-            self.folder, two_phase=self.two_phase, runs=self.runs, policy=POLICIES["nothing"], remember=True
-        )
+        self.simulation = Simulation(self.folder, two_phase=self.two_phase, runs=self.runs, policy=POLICIES["nothing"])
         self.simulation.cluster_name = "ours"
         self.simulation.driver.forbidden = self._why_forbidden
         self.seen: list[Alert] = []

@@ -823,9 +823,8 @@ class Simulation:
         storm_runs: so many may be restarted within ten minutes.
         runs: how many there are, each with a job and a node of its own; `cluster` is the first.
         canary_users: uids whose job may be the canary.
-        calls: makes the calls to the scheduler, given what wakes the loop; by default each at once.
-        remember: read what nobody has changed from memory, and open the database once: for many simulations, and calls
-            at once alone.
+        calls: makes the calls to the scheduler, given what wakes the loop; by default each at once, so that what nobody
+            has changed can be read from memory, and the database is opened once.
     """
 
     def __init__(
@@ -838,13 +837,12 @@ class Simulation:
         canary_users: frozenset[int] = frozenset(),
         storm_runs: int = 5,
         calls: Callable[[Callable[[], None]], Calls[Answer]] = CallsAtOnce,
-        remember: bool = False,
         shape: Shape | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._engine: sa.Engine | None = None
-        self._remember = remember
+        self._remember = calls is CallsAtOnce
         self._memory: Memory | None = None
         default = _shipped_policies()[policy] if isinstance(policy, str) else policy
         self.policies = Policies(default, _shipped_policies(), mode="act")
@@ -1135,11 +1133,11 @@ class Simulation:
     def settle(self, *, hurry: bool = False) -> list[Incident]:
         """Let time pass until nothing happens any more, a quarter of an hour at most; returns all incidents.
 
-        In a `hurry`, pass half a minute at once while nothing happens: all sources are slow, or the process is paused.
+        In a `hurry`, pass ten seconds at once while nothing happens: all sources are slow, or the process is paused.
         """
         quiet, same, before, end = 0, 0, None, self.clock.elapsed + 900
         while self.clock.elapsed < end and quiet <= 3:
-            self.clock.elapsed += 29 if hurry and same > 5 else 0
+            self.clock.elapsed += 9 if hurry and same > 5 else 0
             self.tick()
             pending = [each.alert.key for each in self.store.pending()]  # what they wait for may name a step that grows
             waiting = pending, [(each.id, each.state) for each in self.store.open_incidents()]

@@ -64,9 +64,6 @@ class Acting(Protocol):
 class Restarting(Simulation):
     """The restart of one run; the paths below add what is done around it."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        super().__init__(folder, **options, remember=True)
-
     def act(self) -> None:
         self.settle(hurry=True)
 

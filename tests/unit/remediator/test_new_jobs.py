@@ -55,13 +55,13 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
     make: Make, shape: Shape, crashed: bool, fault: str, every: int
 ) -> None:
     """S1, S2, S5: before and after every commit and every call."""
-    clean = make(shape=shape, remember=True)
+    clean = make(shape=shape)
     if crashed:
         clean.cluster.crash()
     clean.settle(hurry=True)
     assert len(clean.points) > 20
     for point in range(0, len(clean.points), every):
-        simulation = make(shape=shape, remember=True)
+        simulation = make(shape=shape)
         simulation.crash_at = point
         simulation.driver.faults = [fault, fault, fault]
         if crashed:
@@ -81,7 +81,7 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
 def test_no_answer_of_the_scheduler_leads_to_two_starts_or_none(
     make: Make, shape: Shape, first: str, second: str
 ) -> None:
-    simulation = make(shape=shape, remember=True)
+    simulation = make(shape=shape)
     simulation.driver.faults = [first, second, second]
     simulation.settle(hurry=True)
     sweep(simulation)
