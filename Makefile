@@ -24,7 +24,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-long test-pythons test-compat coverage test-integrations bench lint format docs site golden lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-long test-pythons test-compat test-ray-oldest coverage test-integrations bench lint format docs site golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the n
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(TEST_ARGS) \
 	  tests/rules tests/incidents tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)'
+
+# One head at a time: each takes a gigabyte of memory, and a core while it starts.
+test-ray-oldest: $(VENV)/ready ## Repeat the tests with a real Ray, the long ones too, with the oldest that is supported
+	TRAINWARDEN_RAY=oldest $(BIN)/python -m pytest tests/ray
 
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations
@@ -106,6 +110,8 @@ lock: $(VENV)/ready ## Resolve the development dependencies again
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes pyproject.toml -o requirements/dev.txt
 	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes requirements/ray.in -o requirements/ray.txt
+	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes requirements/ray-oldest.in -o requirements/ray-oldest.txt
 
 # Without hashes: which build of PyTorch this version is, with CUDA or without, depends on where a machine gets its packages.
 lock-integrations: ## Resolve the dependencies of the integration tests again

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from trainwarden.stack.binaries import default_folder
 
-REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "ray.txt"
+_REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
+# Which of the versions that are supported, by $TRAINWARDEN_RAY.
+_PINS = {"newest": "ray.txt", "oldest": "ray-oldest.txt"}
 
 
 class RayUnavailable(Exception):
@@ -19,23 +22,24 @@ class RayUnavailable(Exception):
 
 def find_python() -> Path:
     """The Python of an environment with Ray, made below the tools folder on first use. Raises RayUnavailable."""
+    requirements = _REQUIREMENTS / _PINS[os.environ.get("TRAINWARDEN_RAY") or "newest"]
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     # Another Python and other pins are another environment: whoever runs from the old one is not disturbed.
-    pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    pins = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
     folder = default_folder() / "ray" / f"{version}-{pins}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test processes start together
         if not (folder / "ready").exists():
-            _make(folder)
+            _make(folder, requirements)
     return folder / "bin" / "python"
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, requirements: Path) -> None:
     python = str(folder / "bin" / "python")
     for command in (
         [sys.executable, "-m", "venv", "--clear", str(folder)],
-        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(REQUIREMENTS)],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements)],
     ):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)

@@ -333,15 +333,20 @@ def test_a_restart_long_after_the_end_finds_the_package_that_ray_would_have_dele
             acting.jobs.upload_package(name, content.getvalue())
         training = acting.submit("watched", runtime_env={"working_dir": "gcs://watched.zip"})
         other = head.submit("exit 3", runtime_env={"working_dir": "gcs://unwatched.zip"})
+        acting.driver.snapshot().jobs()  # as the sweeper does each minute, here and below
         training.end(3)
-        wait_until(lambda: {head.state(training.job_id), head.state(other)} == {"FAILED"}, "both have failed")
+
+        def failed() -> bool:
+            acting.driver.snapshot().jobs()
+            return {head.state(training.job_id), head.state(other)} == {"FAILED"}
+
+        wait_until(failed, "both have failed")
         later = time.monotonic() + 1.5 * grace
-        # As the sweeper does each minute.
         wait_until(lambda: acting.driver.snapshot().jobs() and time.monotonic() > later, "the time has passed")
         assert not acting.jobs.keep_package("unwatched.zip"), "Ray deletes what nobody looks for"
         training.file.with_suffix(".end").unlink()
         training.crashes = True
-        acting.until(lambda: acting.over(training))
+        acting.until(lambda: acting.driver.snapshot().jobs() and acting.over(training))
         second = check_restarted(acting, training)
         assert head.call(f"/api/jobs/{second}")["runtime_env"]["working_dir"] == "gcs://watched.zip"
         acting.close()

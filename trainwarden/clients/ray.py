@@ -1,7 +1,7 @@
 """Ray: jobs, nodes and resources of a cluster, as its dashboard states them.
 
 https://docs.ray.io/en/latest/cluster/running-applications/job-submission/api.html for the jobs. The other paths are
-those that Ray's own command line and dashboard read; tested with Ray 2.60.
+those that Ray's own command line and dashboard read; tested with Ray 2.52 and 2.60.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ray's job API: read one job as it was submitted, submit, stop, delete; and the packages that a job needs.
 
 https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html for the jobs. An answer to a call
-that changes something is never the truth: the next reading decides. Tested with Ray 2.60.
+that changes something is never the truth: the next reading decides. Tested with Ray 2.52 and 2.60.
 """
 
 from __future__ import annotations

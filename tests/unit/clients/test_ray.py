@@ -37,6 +37,18 @@ def test_versions_are_compared_by_their_numbers(version: str, expected: bool) ->
     assert is_older(version, OLDEST_VERSION) == expected
 
 
+def test_the_oldest_version_is_the_one_that_the_tests_run_and_the_pages_name() -> None:
+    oldest = ".".join(map(str, OLDEST_VERSION))
+    root = Path(__file__).resolve().parents[3]
+    texts = {
+        "requirements/ray-oldest.txt": rf"^ray=={re.escape(oldest)}\.\d+ ",
+        "docs/ray.md": rf"^{re.escape(oldest)}, the first that has tokens, or newer",
+        "README.md": rf"`make test-ray-oldest`.* {re.escape(oldest)}, ",
+    }
+    for name, pattern in texts.items():
+        assert re.search(pattern, (root / name).read_text(encoding="utf-8"), re.MULTILINE), name
+
+
 def test_jobs_of_any_shape_are_read_each_once() -> None:
     odd = [
         {}, None, 3, job("x", "RUNNING"), job("x", "FAILED"), job(None, "RUNNING", job_id="01000000"),
