@@ -14,7 +14,7 @@ from trainwarden.clients.slurm.rights import Rights
 from trainwarden.clients.slurm.submission import Submitted
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 
-_SUBMITTED = re.compile(r"trainwarden-submitted:(\S+) trainwarden-replaces:(\S+)")
+SUBMITTED = re.compile(r"trainwarden-submitted:(\S+) trainwarden-replaces:(\S+)")
 _STATES = {
     JobState.RUNNING: "RUNNING",
     JobState.ENDING: "COMPLETING",
@@ -92,7 +92,7 @@ class FakeSlurm:
     def submit(self, _script: str, *options: str, **_more: object) -> Submission:
         """`sbatch --hold`."""
         [comment] = [each.removeprefix("--comment=") for each in options if each.startswith("--comment=")]
-        marks = _SUBMITTED.search(comment)
+        marks = SUBMITTED.search(comment)
         assert marks is not None
         assert "--hold" in options
         made = self._cluster.submit(*marks.groups())

@@ -606,6 +606,8 @@ class FakeDriver:
             return CallResult(CallOutcome.UNCLEAR, "no answer")
         if fault == "refused":
             return CallResult(CallOutcome.REFUSED, "permission denied")
+        if fault == "said yes, did nothing":
+            return CallResult(CallOutcome.ACCEPTED, "ok")
         if fault in ("late", "very late"):
             # One that ends a job by an id that no other start has does no harm later.
             in_time = name == "prepare" and fault == "late" and not target.shape.gives_new_job
@@ -627,8 +629,6 @@ class FakeDriver:
             self.down = True
         if fault.startswith("lost reply"):
             return CallResult(CallOutcome.UNCLEAR, "no answer")
-        if fault == "said yes, did nothing":
-            return CallResult(CallOutcome.ACCEPTED, "ok")
         return CallResult(outcome, "ok")
 
 

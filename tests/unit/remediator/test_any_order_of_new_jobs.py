@@ -1,11 +1,14 @@
-"""The machines of histories.py for jobs that come back under a new id."""
+"""The machines of histories.py for jobs that come back under a new id, and for the drivers `ray` and `slurm`."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
 from tests.unit.remediator.histories import AnyOrder, run
 from tests.unit.remediator.simulated_ray import SimulatedRayDriver
+from tests.unit.remediator.simulated_slurm import SimulatedSlurmDriver
 from trainwarden_remediator.drivers.driver import Shape
 
 
@@ -42,6 +45,24 @@ class AnyOrderOfRayJobs(AnyOrderOfSubmits):
         """Be no rule of this machine: Ray holds no jobs."""
 
 
+class AnyOrderOfSlurmJobs(AnyOrder):
+    """The driver `slurm` itself, with faults of its commands; of jobs that may be requeued."""
+
+    user = os.getuid()
+
+    def __init__(self) -> None:
+        super().__init__()
+        simulation = self.simulation
+        folder = self.folder / "submissions" if simulation.cluster.shape is not None else None
+        simulation.driver = SimulatedSlurmDriver(simulation.cluster, simulation.durable, folder)
+        simulation.driver.forbidden = self._why_forbidden
+        simulation.restart()
+
+
+class AnyOrderOfSlurmResubmits(AnyOrderOfSlurmJobs, AnyOrderOfResubmits):
+    """The same of jobs that may not, and are submitted again."""
+
+
 LONG = pytest.param(1000, marks=pytest.mark.long)
 
 
@@ -56,5 +77,6 @@ def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], histo
 @pytest.mark.parametrize("histories", [5, LONG])
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_no_order_of_events_starts_a_job_of_ray_twice(histories: int) -> None:
-    run(AnyOrderOfRayJobs, histories)
+@pytest.mark.parametrize("machine", [AnyOrderOfRayJobs, AnyOrderOfSlurmJobs, AnyOrderOfSlurmResubmits])
+def test_no_order_of_events_starts_a_job_twice_by_a_real_driver(machine: type[AnyOrder], histories: int) -> None:
+    run(machine, histories)
