@@ -153,6 +153,55 @@ def test_a_chain_that_would_go_on_beside_the_new_job_is_left_alone(acting: Actin
         acting.cluster.run("scancel", str(waits))
 
 
+def test_a_job_that_needs_the_success_of_the_old_one_waits_for_the_new_one(
+    acting: ActingRemediator, tmp_path: Path
+) -> None:
+    training = acting.submit("needed", "--no-requeue")
+    script = tmp_path / "evaluate.sbatch"
+    script.write_text(f"#!/bin/sh\ntouch {tmp_path}/evaluated\n", encoding="utf-8")
+    waits = acting.cluster.submit(script, options=[f"--dependency=afterok:{training.job_id}", "--output=/dev/null"])
+    acting.until(lambda: acting.over(training))
+    new = came_back_once(acting, training)
+    log = "\n".join(event.detail for event in acting.store.with_events("needed")[0][1])
+    assert f"job {waits} waits for the success of job {training.job_id}, and is pointed at job {new}" in log
+    assert f"Dependency=afterok:{new}(unfulfilled)" in acting.cluster.run("scontrol", "show", "job", str(waits))
+    training.end(0)
+    wait_until((tmp_path / "evaluated").exists, lambda: f"its start\n{acting.report()}")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--dependency=afterany:{}",), "would begin beside the job that comes back"),
+        (("--dependency=afternotok:{}",), "would begin beside the job that comes back"),
+        (("--dependency=singleton", "--job-name={}"), "would begin beside the job that comes back"),
+        (("--dependency=afterok:{}", "--kill-on-invalid-dep=yes"), "SLURM would cancel it with that one"),
+    ],
+    ids=["afterany", "afternotok", "singleton", "cancelled"],
+)
+def test_a_job_that_would_begin_or_be_cancelled_with_the_end_of_the_old_one_is_named_and_nothing_is_ended(
+    acting: ActingRemediator, tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    run_id = f"kept-{len(options)}-{options[0].rpartition('=')[2].partition(':')[0]}"
+    training = acting.submit(run_id, "--no-requeue", f"--job-name={run_id}")
+    script = tmp_path / "after.sbatch"
+    script.write_text("#!/bin/sh\nexec sleep 1000\n", encoding="utf-8")
+    of_job = [each.format(run_id if "name" in each else training.job_id) for each in options]
+    waits = acting.cluster.submit(script, options=[*of_job, "--output=/dev/null"])
+    try:
+        acting.until(lambda: acting.over(training))
+        [incident] = acting.incidents(training)
+        assert (incident.state, incident.paging) == (State.ESCALATED, True), acting.report()
+        assert f"job {waits} waits for the " in incident.reason
+        assert reason in incident.reason
+        assert queue(acting.cluster, run_id) == {str(training.job_id): "RUNNING"}
+        found = acting.cluster.job(waits)
+        assert found is not None
+        assert found.state == "PENDING"
+    finally:
+        acting.cluster.run("scancel", str(waits))
+
+
 def test_a_task_of_an_array_is_refused_with_the_reason(acting: ActingRemediator) -> None:
     training = acting.submit("array", "--no-requeue", "--array=3")
     reading = acting.driver.snapshot().job(str(training.job_id))

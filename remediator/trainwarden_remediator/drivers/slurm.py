@@ -40,6 +40,7 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     Shape,
 )
+from trainwarden_remediator.drivers.slurm_dependents import dependents_objection, point_dependents
 from trainwarden_remediator.drivers.slurm_queue import SlurmQueue, Squeue
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission, submission_of
 from trainwarden_remediator.errors import ConfigError, Unknown
@@ -103,7 +104,7 @@ class SlurmDriver:
     """Ends attempts by `requeuehold`, which keeps the job's id and holds its next start, and starts them by `release`.
 
     Touches only jobs of `users` that carry the run's mark in their comment. One that cannot be requeued is ended by
-    `scancel` and submitted again, where that is allowed.
+    `scancel` and submitted again, where that is allowed; what its owner's other jobs wait for is then set anew.
 
     Args:
         client: the cluster's commands.
@@ -212,12 +213,27 @@ class SlurmDriver:
 
     def _stop(self, found: SlurmJob, target: RestartTarget) -> CallResult:
         """`scancel`, once all that it takes to submit the job again is kept."""
-        problem = self._resubmission.keep(found, anew=True) if self._resubmission else "see --slurm-resubmit"
+        kept = self._resubmission.keep(found, anew=True) if self._resubmission else "see --slurm-resubmit"
+        problem = kept or self._of_dependents(found)
+        if isinstance(problem, Unknown):
+            return CallResult(CallOutcome.UNCLEAR, f"nothing was called: {problem.reason}")
         if problem is not None:
             return CallResult(CallOutcome.REFUSED, f"nothing was called: {problem}")
         with ThreadPoolExecutor(1) as beside:
             beside.submit(self._note_hold, found, target)
             return self._as_result(self._client.cancel(found.target or ""))
+
+    def _of_dependents(self, job: SlurmJob) -> str | Unknown | None:
+        """Return why the job must not be ended, because of those that wait for it."""
+        jobs = self._queue.all()
+        if isinstance(jobs, Unknown):
+            return jobs
+        if not any(each.dependency for each in jobs):
+            return None
+        rights = self.rights()
+        if isinstance(rights, Unknown):
+            return rights
+        return dependents_objection(job, jobs, cancels=rights.cancels_dependents)
 
     def _note_hold(self, found: SlurmJob, target: RestartTarget) -> None:
         """Write into the comment that the incident ends this start, and why where there is room.
@@ -248,8 +264,10 @@ class SlurmDriver:
         found = [] if job.refusal is None else [job.refusal]
         if job.shape is Shape.RESUBMIT and job.refusal is None and self._resubmission is not None:
             listed = self._queue.find(job.job_id)
-            if isinstance(listed, SlurmJob) and (problem := self._resubmission.keep(listed)):
-                found.append(problem)
+            if isinstance(listed, SlurmJob):
+                problem = self._of_dependents(listed) if listed.state == "running" else None
+                problem = problem.reason if isinstance(problem, Unknown) else problem
+                found += [each for each in (self._resubmission.keep(listed), problem) if each]
         if job.run_id is None:
             found.append(f"job {job.job_id} has no mark trainwarden:RUN_ID in its comment")
         rights = self.rights()
@@ -311,6 +329,9 @@ class SlurmDriver:
             return CallResult(CallOutcome.UNCLEAR, f"nothing was called: {submitted.reason}")
         others = [job.job_id for job in submitted if job.job_id != target.successor and job.state is JobState.HELD]
         told = [self.discard(replace(target, successor=other)).detail for other in others]
+        new = self._queue.find(target.successor)
+        if isinstance(new, SlurmJob):
+            told += point_dependents(self._client, target.job_id, new, self._queue.known())
         released = self._release(replace(target, job_id=target.successor))
         return CallResult(released.outcome, clean("; ".join((*told, released.detail)), 800))
 

@@ -270,6 +270,31 @@ def test_of_several_jobs_with_the_token_the_stored_one_is_released_and_the_other
     assert tools.called == ["release 24"]
 
 
+def test_a_job_that_would_begin_beside_the_new_one_keeps_the_old_one_from_being_ended(tools: Submitting) -> None:
+    waits = {"job_id": 18, "job_state": "PENDING", "comment": "", "name": "evaluate"}
+    after = {"afterany:17(unfulfilled)": 1, "afterok:17(unfulfilled)": 0}
+    for dependency, refused in after.items():
+        tools.jobs(entry(**RECORD), entry(**waits, dependency=dependency))
+        answer = tools.driver().prepare(AGAIN)
+        assert (answer.outcome is CallOutcome.REFUSED, "job 18 waits for the end" in answer.detail) == (
+            refused,
+            refused,
+        )
+        driver = tools.driver()
+        assert any("job 18 waits for the end" in each for each in driver.obstacles(read(driver))) == refused
+    assert tools.calls_of("scancel") == ["17"]
+
+
+def test_a_job_that_needs_the_success_of_the_old_one_is_pointed_at_the_new_one_before_that_is_released(
+    tools: Submitting,
+) -> None:
+    waits = entry(job_id=18, job_state="PENDING", comment="", dependency="afterok:17(failed)")
+    tools.jobs(entry(**{**RECORD, "job_state": "CANCELLED"}), waits, held(23))
+    answer = tools.driver().commit(replace(AGAIN, successor="23"))
+    assert "job 18 waits for the success of job 17, and is pointed at job 23" in answer.detail
+    assert tools.called == ["update JobId=18 Dependency=afterok:23", "release 23"]
+
+
 @pytest.mark.parametrize("changes", [{"job_state": "RUNNING", "priority": 7}, {"comment": "trainwarden:run-1"}])
 def test_only_a_held_job_with_the_token_is_discarded(tools: Submitting, changes: dict[str, Any]) -> None:
     tools.jobs(held(23, **changes))

@@ -96,6 +96,9 @@ class SlurmJob:
         exit_code, exit_signal: of its batch script; None before its end.
         array_job_id, array_task_id: of an array's task; empty of another job, and the latter where it is of several.
         batch_host: the node that its batch script runs on; empty while it has none.
+        dependency: the conditions that it waits for, as SLURM shows them: `afterok:17(unfulfilled),singleton`.
+        invalid_dependency_cancels: SLURM cancels it once `dependency` cannot be fulfilled any more; None where that is
+            as the cluster is configured.
         work_dir, stdout, stderr: as `output_paths` reads them; empty where the record has none.
     """
 
@@ -134,6 +137,8 @@ class SlurmJob:
     array_job_id: str = ""
     array_task_id: str = ""
     batch_host: str = ""
+    dependency: str = ""
+    invalid_dependency_cancels: bool | None = None
     work_dir: str = ""
     stdout: str = ""
     stderr: str = ""
@@ -206,11 +211,23 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         array_job_id=str(array) if array else "",
         array_task_id=str(task) if array and task is not None else "",
         batch_host=text(entry.get("batch_host")),
+        dependency=text(entry.get("dependency")),
+        invalid_dependency_cancels=_invalid_dependency_cancels(entry.get("flags")),
         work_dir=text(entry.get("current_working_directory")),
         # Newer versions have both: the name as it was given, and as it is used.
         stdout=text(entry.get("stdout_expanded")) or text(entry.get("standard_output")),
         stderr=text(entry.get("stderr_expanded")) or text(entry.get("standard_error")),
     )
+
+
+def _invalid_dependency_cancels(flags: object) -> bool | None:
+    """Read --kill-on-invalid-dep from the flags of a record; newer versions write the name out."""
+    for each in flags if isinstance(flags, list) else ():
+        if str(each).startswith("KILL_INV"):
+            return True
+        if str(each).startswith("NO_KILL_INV"):
+            return False
+    return None
 
 
 def job_names(job_id: str, array: str, task: str | None, name: str, user: str) -> dict[str, str | None]:

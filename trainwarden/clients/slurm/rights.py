@@ -22,6 +22,7 @@ class Rights:
         accounts: of which the user is a coordinator.
         min_job_age: seconds for which slurmctld remembers a job that has ended; None where that is not known.
         accounting: there is a slurmdbd.
+        cancels_dependents: SLURM cancels a job whose dependency cannot be fulfilled any more.
     """
 
     user: str
@@ -31,6 +32,7 @@ class Rights:
     accounts: frozenset[str] = frozenset()
     min_job_age: float | None = None
     accounting: bool = False
+    cancels_dependents: bool = False
 
     @property
     def may_change_all(self) -> bool | None:
@@ -75,4 +77,5 @@ def read_rights(user: str, uid: int, settings: dict[str, str], accounted: str) -
         accounts=frozenset(account for account in found[2].split(",") if account),
         min_job_age=float(age[0]) if age else None,
         accounting=settings.get("AccountingStorageType", "").endswith("/slurmdbd"),
+        cancels_dependents="kill_invalid_depend" in settings.get("DependencyParameters", "").lower(),
     )
