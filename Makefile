@@ -35,6 +35,8 @@ demo: $(VENV)/ready ## Break a real training and watch it being noticed, reporte
 	@SCENARIO='$(SCENARIO)' DRIVER='$(DRIVER)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
 test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
+	@# Compiles the tests once: the workers begin together, and each would compile all of them.
+	@$(BIN)/python -m pytest --collect-only --quiet > /dev/null || true
 	$(BIN)/python -m pytest -m "not long" $(TEST_ARGS)
 
 test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
