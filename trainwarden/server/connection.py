@@ -58,6 +58,12 @@ class ConnectedServer(Protocol):
     def begin_sending(self, connection: Connection, size: int) -> None:
         """Note a response that is about to be sent."""
 
+    def begin_draining(self, connection: Connection) -> None:
+        """Note a connection that has been answered, and of which only an unread body is still awaited."""
+
+    def cut_draining(self) -> bool:
+        """Cut one connection that has been answered, for a new one; False if there is none."""
+
     def release_slot(self, connection: Connection) -> None:
         """Give back the slot of a connection that has been answered."""
 
@@ -349,6 +355,7 @@ class Connection:
         left = _DRAIN_BYTES
         with contextlib.suppress(OSError):  # the response may have arrived all the same
             socket.socket.shutdown(self.socket, socket.SHUT_WR)
+            self._server.begin_draining(self)
             while left > 0 and (data := self._receive(deadline)):
                 left -= len(data)
 

@@ -77,6 +77,7 @@ class HttpServer:
         self._answered: set[Connection] = set()
         self._slots: set[Connection] = set()
         self._sending: dict[Connection, int] = {}  # bytes of the responses, in the order of their beginnings
+        self._draining: dict[Connection, None] = {}  # in the order of their responses
         self._awaited = 0  # requests that wait for a slot, which is not given to others meanwhile
         self._thread: threading.Thread | None = None
         self._workers = Workers("http-request")
@@ -161,6 +162,25 @@ class HttpServer:
                 clients[crowded.client] -= 1
                 del self._sending[crowded]
                 _cut(crowded)
+
+    def begin_draining(self, connection: Connection) -> None:
+        """Note a connection that has been answered, and of which only an unread body is still awaited."""
+        with self._changed:
+            self._draining[connection] = None
+
+    def cut_draining(self) -> bool:
+        """Cut one connection that has been answered, for a new one; False if there is none.
+
+        One of the client that has most of them, and of these the one that was answered first.
+        """
+        with self._changed:
+            if not self._draining:
+                return False
+            [(crowd, _)] = Counter(each.client for each in self._draining).most_common(1)
+            cut = next(each for each in self._draining if each.client == crowd)
+            del self._draining[cut]
+            _cut(cut)
+            return True
 
     def release_slot(self, connection: Connection) -> None:
         """Give back the slot of a connection that has been answered, if it has one."""
@@ -258,6 +278,7 @@ class HttpServer:
     def _end_answer(self, connection: Connection, *, stays: bool) -> None:
         with self._changed:
             self._answered.discard(connection)
+            self._draining.pop(connection, None)
             self._changed.notify_all()
         if stays:
             self._waiting.add(connection)

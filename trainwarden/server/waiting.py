@@ -178,13 +178,17 @@ class WaitingConnections:
             self._wait_for(connection)
 
     def _make_room(self) -> bool:
-        """End the connection that is the least loss; False if all are being answered."""
+        """End the connection that is the least loss; False if all are being answered.
+
+        Where none waits, one that has been answered already, of which only an unread body is still awaited. It ends in
+        its own thread: until then there is one more than the limit.
+        """
         for client, _ in self._clients.most_common():
             for is_welcome in (False, True):
                 if waiting := self._waiting.get((client, is_welcome)):
                     self._end(next(iter(waiting)))
                     return True
-        return False
+        return self._server.cut_draining()
 
     def _all(self) -> Iterator[Connection]:
         return itertools.chain.from_iterable(self._waiting.values())

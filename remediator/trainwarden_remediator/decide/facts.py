@@ -27,9 +27,11 @@ LAST_STEP_SECONDS = 5.0
 # What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
 # interval of the rule, too.
 _TENSOR_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
-# A kernel that waits in a collective uses no tensor cores; a defect leaves single GPUs at work. CPU time never says
+# The average of the run's GPUs, the same as hang.tensor_active of rules/values.yml, by which rules refuse to have a run
+# restarted: a kernel that waits in a collective uses no tensor cores, and generating text one token at a time uses some
+# percent. A single GPU that works on in a hang of less than some 50 counts as work, too: it pages. CPU time never says
 # that a run works: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
-_TENSOR_WORKS, _TENSOR_IDLE = 0.1, 0.01
+TENSOR_WORKS = 0.01
 # Of what the GPUs of the run usually draw. Those that wait in a collective draw about half.
 _POWER_WORKS, _POWER_IDLE = 0.8, 0.6
 # From each node of the run. Where a network carries other services, too, a node that idles sends some 100 KB/s.
@@ -204,7 +206,7 @@ def _of_gpus(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
     tensor = run.vitals.get("run:gpu_tensor_active:avg")
     if tensor is not None:
         over = _is_over(mode, run, now, _TENSOR_SECONDS)
-        supports = _judged(over, works=tensor >= _TENSOR_WORKS, idles=tensor < _TENSOR_IDLE)
+        supports = _judged(over, works=tensor > TENSOR_WORKS, idles=tensor <= TENSOR_WORKS)
         yield Fact(_PROMETHEUS, "tensor cores", f"{tensor:.0%} active", now, supports)
     power, usual = run.vitals.get("run:gpu_power_watts:avg"), run.vitals.get("run:gpu_power_watts:usual")
     if power is not None:

@@ -18,6 +18,7 @@ from tests.certificates import Authority
 from tests.integration.server.conftest import Served, read_all
 from tests.integration.server.test_users import basic, hashed
 from tests.waiting import wait_until
+from trainwarden.server import connection as connection_module
 from trainwarden.server.limits import Limits
 from trainwarden.server.messages import Request, Response, plain
 from trainwarden.server.web_config import ReloadingWebConfig
@@ -178,6 +179,22 @@ def test_a_crowd_of_idle_connections_costs_no_other_client_its_own(site: Callabl
         assert ask(scraper) == 200
         assert served.ask("Basic wrong") == 401
         assert read_all(crowd[0]) == b""
+
+
+def test_a_crowd_that_was_refused_and_owes_its_bodies_costs_no_other_client_its_own(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them has its answer; the place for which its body is awaited goes to whoever comes."""
+    monkeypatch.setattr(connection_module, "_DRAIN_SECONDS", 60.0)
+    served = site(connections=20)
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(served.open()) for _ in range(20)]
+        for each in crowd:
+            each.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic wrong\r\nContent-Length: 9\r\n\r\n")
+            assert status_of(each) == 401
+        wait_until(lambda: len(served.served.server._draining) == 20)
+        assert [served.ask() for _ in range(3)] == [200] * 3
+        assert [served.ask(source="127.0.0.2") for _ in range(3)] == [200] * 3
 
 
 def test_of_one_client_those_go_first_that_were_never_answered_with_what_they_asked_for(

@@ -12,8 +12,9 @@ import pytest
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden.identity import AttemptKey
+from trainwarden.rules.values import read_values
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.decide.facts import Supports, contradiction, facts_of
+from trainwarden_remediator.decide.facts import TENSOR_WORKS, Supports, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
@@ -115,7 +116,7 @@ def plain(tmp_path: Path) -> Iterator[Plain]:
         (Unknown("sstat is not there"), {}, "no second vantage point agrees: CPU time unknown: sstat is not there"),
         (CpuUse(0.9, 60.0, 1), {}, "CPU time 0.90 CPUs busy in the last 60 s (scheduler)"),
         (CpuUse(0.9, 60.0, 64), {}, "one rank of many may work alone"),
-        (CpuUse(1.0, 60.0, 1), {TENSOR: 0.05}, "tensor cores 5% active"),
+        (CpuUse(1.0, 60.0, 1), {TENSOR: 0.05}, "it works by tensor cores 5% active"),
         (CpuUse(1.0, 60.0, 1), {EFA: 0.0}, "EFA 0 MB/s sent"),
         (CpuUse(0.0, 60.0, 1), {TENSOR: 0.45}, "it works by tensor cores 45% active"),
     ],
@@ -180,7 +181,7 @@ def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(wa
 @pytest.mark.parametrize(
     ("mode", "run", "vitals"),
     [
-        pytest.param("stall", HALTED, {TENSOR: 0.02, POWER: 600.0, USUAL: 650.0}, id="no tensor cores at full power"),
+        pytest.param("stall", HALTED, {TENSOR: 0.002, POWER: 600.0, USUAL: 650.0}, id="no tensor cores at full power"),
         pytest.param("stall", HALTED, {POWER: 300.0, USUAL: 650.0}, id="half the power waits in a collective"),
         pytest.param("stall", HALTED, {"run:gpu_utilization:avg": 1.0}, id="so does full utilization"),
         pytest.param("stall", HALTED, {LOG: NOW - 5}, id="a watchdog writes to the log of a run that hangs"),
@@ -198,6 +199,15 @@ def test_what_a_run_that_hangs_shows_as_well_holds_nothing_back(
     mode: str, run: ReportedRun, vitals: dict[str, float]
 ) -> None:
     assert contradiction(mode, replace(run, vitals=vitals), None, NOW) is None
+
+
+def test_tensor_cores_say_the_same_to_rules_and_remediator() -> None:
+    """Else one would end what the other takes for work."""
+    values = read_values(Path(__file__).resolve().parents[3] / "rules/values.yml")
+    assert float(values["hang.tensor_active"].default) == TENSOR_WORKS
+    least = replace(HALTED, vitals={TENSOR: TENSOR_WORKS})
+    assert contradiction("stall", least, None, NOW) is None
+    assert contradiction("stall", replace(least, vitals={TENSOR: TENSOR_WORKS + 0.001}), None, NOW) is not None
 
 
 def test_many_nodes_that_idle_do_not_add_up_to_work() -> None:
@@ -329,11 +339,11 @@ def test_a_log_that_goes_on_after_a_failure_says_that_the_run_works() -> None:
 
 
 def test_each_fact_has_source_value_time_and_what_it_supports() -> None:
-    known = facts_of("stall", replace(HALTED, alive=NOW - 3, vitals={TENSOR: 0.02}), Unknown("down"), NOW)
+    known = facts_of("stall", replace(HALTED, alive=NOW - 3, vitals={TENSOR: 0.002}), Unknown("down"), NOW)
     shown = {fact.subject: (fact.source, fact.value, fact.at, fact.supports) for fact in known}
     assert shown["steps"] == ("prometheus", "step 40", NOW - 1200, Supports.STALLED)
     assert shown["job"] == ("scheduler", "no answer: down", NOW, Supports.UNKNOWN)
-    assert shown["tensor cores"] == ("prometheus", "2% active", NOW, Supports.UNKNOWN)
+    assert shown["tensor cores"] == ("prometheus", "0% active", NOW, Supports.STALLED)
     assert shown["heartbeat"][2] == NOW - 3
 
 
@@ -343,18 +353,18 @@ def test_the_facts_of_a_decision_are_stored_and_shown(
     assert watched._engine is not None
     outbox = Outbox(watched._engine, watched.clock, ["slack"])
     watched.store.note_message = outbox.note
-    watched.vitals = {TENSOR: 0.02}
+    watched.vitals = {TENSOR: 0.01}
     watched.tick(2)
     [incident] = watched.store.of_run(RUN)
     known = {fact["subject"]: fact for fact in watched.store.known_of([incident.id])[incident.id]["facts"]}
-    assert known["tensor cores"]["value"] == "2% active"
+    assert known["tensor cores"]["value"] == "1% active"
     assert known["steps"]["age"] == pytest.approx(900, abs=2)
     assert known["job 17"]["source"] == "scheduler"
     [message] = outbox.due("slack")
-    assert "tensor cores: 2% active (prometheus)" in message.evidence
+    assert "tensor cores: 1% active (prometheus, stalled)" in message.evidence
     watched.close()
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN]) == 0
-    assert "tensor cores: 2% active (prometheus)" in capsys.readouterr().out
+    assert "tensor cores: 1% active (prometheus, stalled)" in capsys.readouterr().out
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN, "--json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)["incidents"]
     keys = {"moment", "source", "subject", "value", "observed", "age", "supports", "decided"}
@@ -367,22 +377,22 @@ def test_what_the_last_check_before_the_end_has_read_is_stored_with_the_call(
     """A minute after the decision other facts may hold: those by which the attempt was ended."""
     watched.captures.seconds = 60
     watched.captures.timeout = 90
-    watched.vitals = {TENSOR: 0.02}
+    watched.vitals = {TENSOR: 0.01}
     watched.tick(5)
     assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
-    watched.vitals = {TENSOR: 0.05}
+    watched.vitals = {TENSOR: 0.0}
     watched.settle()
     assert watched.our_starts == [0]
     [incident] = watched.store.of_run(RUN)
     known = watched.store.known_of([incident.id])[incident.id]["facts"]
     cores = [each for each in known if each["subject"] == "tensor cores"]
-    assert [(each["moment"], each["value"]) for each in cores] == [("decision", "2% active"), ("call", "5% active")]
+    assert [(each["moment"], each["value"]) for each in cores] == [("decision", "1% active"), ("call", "0% active")]
     assert cores[1]["decided"] >= cores[0]["decided"] + 60
     watched.close()
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN]) == 0
     shown = capsys.readouterr().out
-    assert "tensor cores: 2% active (prometheus)" in shown
-    assert "at the call, tensor cores: 5% active (prometheus)" in shown
+    assert "tensor cores: 1% active (prometheus, stalled)" in shown
+    assert "at the call, tensor cores: 0% active (prometheus, stalled)" in shown
     assert "at the call, record" not in shown, "what has not changed is shown once"
 
 

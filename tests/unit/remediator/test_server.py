@@ -117,10 +117,13 @@ def webhook(server: HttpServer, body: bytes, token: str = "secret", timeout: flo
 
 
 def hold(server: HttpServer, sent: bytes, count: int, stack: contextlib.ExitStack) -> list[socket.socket]:
-    """Open connections that send this and nothing more."""
+    """Open connections that send this and nothing more.
+
+    The server may reset any of them, also while they send: it owes idle clients nothing.
+    """
     opened = []
     for _ in range(count):
-        with contextlib.suppress(OSError):  # those before cost one of them its place
+        with contextlib.suppress(OSError):  # a later one has cost it its place
             one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
             one.sendall(sent)
             opened.append(one)

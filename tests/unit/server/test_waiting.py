@@ -27,6 +27,13 @@ class Server:
     def begin_sending(self, connection: Connection, size: int) -> None:
         """Not called."""
 
+    def begin_draining(self, connection: Connection) -> None:
+        """Not called."""
+
+    def cut_draining(self) -> bool:
+        """Cut nothing."""
+        return False
+
     def release_slot(self, connection: Connection) -> None:
         """Not called."""
 
