@@ -19,6 +19,7 @@ from trainwarden.jobs.ray_watch import SESSION, RayWatch
 from trainwarden.jobs.watch_command import add_commands, begin_service, follow_job, watch_jobs, with_options
 from trainwarden.ray.head import open_head
 from trainwarden.record.folder import runs_dir
+from trainwarden.redaction import plain
 from trainwarden.service_log import escape_controls
 
 _ADDRESS = "http://127.0.0.1:8265"
@@ -41,10 +42,10 @@ def main(argv: list[str]) -> int:
             return _adopt(jobs, configuration, arguments)
         return watch_jobs(RayWatch(jobs, configuration, session=arguments.ray_session_dir), arguments)
     except UsageError as error:
-        print(f"trainwarden ray: {error}", file=sys.stderr)
+        print(f"trainwarden ray: {plain(str(error))}", file=sys.stderr)
         return 2
     except RayError as error:
-        print(f"trainwarden ray: {error}", file=sys.stderr)
+        print(f"trainwarden ray: {plain(str(error))}", file=sys.stderr)
         return 3
 
 

@@ -18,6 +18,7 @@ from trainwarden.jobs.slurm_run import job_logs, run_id_of
 from trainwarden.jobs.slurm_watch import SlurmWatch
 from trainwarden.jobs.watch_command import add_commands, begin_service, follow_job, watch_jobs, with_options
 from trainwarden.record.folder import runs_dir
+from trainwarden.redaction import plain
 from trainwarden.service_log import escape_controls
 
 
@@ -36,10 +37,10 @@ def main(argv: list[str]) -> int:
             return _adopt(client, configuration, arguments)
         return watch_jobs(SlurmWatch(client, configuration), arguments)
     except UsageError as error:
-        print(f"trainwarden slurm: {error}", file=sys.stderr)
+        print(f"trainwarden slurm: {plain(str(error))}", file=sys.stderr)
         return 2
     except SlurmError as error:
-        print(f"trainwarden slurm: {error.reason}: {error.message}", file=sys.stderr)
+        print(f"trainwarden slurm: {error.reason}: {plain(error.message)}", file=sys.stderr)
         return 3
 
 
