@@ -44,6 +44,7 @@ _OF_AN_ATTEMPT = (
     "policy",
     "phase_source",
     "checkpoint_trust",
+    "resume",
 )
 # Keys of `progress.json` that hold across attempts.
 _OF_THE_RUN = ("total_steps", "high_water", "steps_completed", "nonfinite", "checkpoint", "checkpoints")

@@ -39,6 +39,11 @@ class CheckpointFolder:
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: str = ""
 
+    @property
+    def templates(self) -> dict[str, str]:
+        """The variables of the next start, with `{path}` and `{step}`; that of the arguments among them."""
+        return {**self.environment, **({ARGUMENTS: self.arguments} if self.arguments else {})}
+
     def in_folder(self, path: str) -> CheckpointFolder:
         """Return the same of another folder."""
         return replace(self, path=path)
@@ -58,22 +63,24 @@ def newest_complete(folder: CheckpointFolder, user_id: int) -> Checkpoint | None
     return None
 
 
+def resume_variables(templates: Mapping[str, str], path: str, step: int | None) -> dict[str, str] | None:
+    """Return the variables of the next start with the checkpoint put in; None where no script gets such a path."""
+    if not _PLAIN_PATH.fullmatch(path):
+        return None
+    stated = "" if step is None else str(step)
+    return {name: text.replace("{path}", path).replace("{step}", stated) for name, text in templates.items()}
+
+
 def hand_over(record: Path, folder: CheckpointFolder, checkpoint: Checkpoint) -> str | None:
     """Write `resume.env` for the next start; return why it was not written.
 
     Raises:
         OSError: the record cannot be written.
     """
-    if not _PLAIN_PATH.fullmatch(checkpoint.path):
+    values = resume_variables(folder.templates, checkpoint.path, checkpoint.step)
+    if values is None:
         (record / RESUME_FILE).unlink(missing_ok=True)
         return f"{checkpoint.path!r:.200} has letters that no script gets"
-    values = dict(folder.environment)
-    if folder.arguments:
-        values[ARGUMENTS] = folder.arguments
-    step = "" if checkpoint.step is None else str(checkpoint.step)
-    lines = [
-        f"export {name}={shlex.quote(text.replace('{path}', checkpoint.path).replace('{step}', step))}\n"
-        for name, text in sorted(values.items())
-    ]
+    lines = [f"export {name}={shlex.quote(text)}\n" for name, text in sorted(values.items())]
     replace_file(record / RESUME_FILE, "".join(lines).encode())
     return None

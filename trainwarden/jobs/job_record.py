@@ -97,7 +97,7 @@ class JobRecord:
             settings={
                 **job.settings,
                 "user_id": job.user_id,
-                **({} if job.checkpoints is None else {"checkpoint_trust": job.checkpoints.trust}),
+                **({} if job.checkpoints is None else _resumes(job.checkpoints)),
             },
             silence=job.inactivity is not None,
         )
@@ -296,6 +296,11 @@ def recorded_start(runs: Path, job: WatchedJob) -> float | None:
     if not isinstance(metadata, Metadata) or metadata.attempt_key != str(job.key):
         return None
     return metadata.attempt_start_time
+
+
+def _resumes(folder: CheckpointFolder) -> dict[str, Any]:
+    """Return the fields of the metadata by which the next start resumes."""
+    return {"checkpoint_trust": folder.trust, **({"resume": folder.templates} if folder.templates else {})}
 
 
 def _positions(folder: Path) -> Mapping[str, Any]:

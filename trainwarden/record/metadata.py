@@ -75,7 +75,7 @@ class Metadata(RecordDocument):
     """`metadata.json`. `last_update` is the liveness of the process, and no sign that it trains.
 
     `user_id` is the uid that the job runs as, where another user writes the record for it, and `checkpoint_trust` what
-    counts as a complete checkpoint of such a job. `gpu_type` is the type of the GPU that rank 0 trains on, and
+    counts as a complete checkpoint of such a job; `resume` are variables of its next start, as templates. `gpu_type` is the type of the GPU that rank 0 trains on, and
     `gpu_count` how many its process sees.
     """
 
@@ -111,6 +111,7 @@ class Metadata(RecordDocument):
     log_path: str | None = TEXT
     policy: str | None = TEXT
     checkpoint_trust: str | None = TEXT
+    resume: Mapping[str, str] = TEXTS
     thresholds: Thresholds = part(Thresholds, Thresholds())
     s3: Mapping[str, Any] = VALUES
     lines_dropped: int | None = INTEGER

@@ -561,9 +561,13 @@ class Remediator:
     def _target(self, incident: Incident) -> RestartTarget:
         trust = self._checkpoint_trust(incident.policy)
         environment = {"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {}
+        checkpoint, shape = incident.resume_checkpoint, self._shape(incident)
         # Ray's users have scripts that do not use the library: they read it themselves.
-        if incident.resume_checkpoint and self._shape(incident) is Shape.SUBMIT:
-            environment["TRAINWARDEN_RESUME_CHECKPOINT"] = incident.resume_checkpoint
+        if checkpoint and shape is Shape.SUBMIT:
+            environment["TRAINWARDEN_RESUME_CHECKPOINT"] = checkpoint
+        if checkpoint and shape.gives_new_job:
+            step = incident.checkpoint_step
+            environment |= self._world.records.resume_variables(incident.run_id, checkpoint, step)
         return RestartTarget(
             incident=incident.id,
             run_id=incident.run_id,
@@ -572,7 +576,7 @@ class Remediator:
             reason=incident.reason,
             environment=environment,
             exclude_nodes=tuple(sorted(incident.excluded)),
-            shape=self._shape(incident),
+            shape=shape,
             attempt=incident.attempt,
             ended=self._has_ended(incident),
             successor=incident.successor or "",

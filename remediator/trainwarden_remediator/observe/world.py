@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from trainwarden.jobs.checkpoints import resume_variables
 from trainwarden.record.folder import METADATA
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.resume import read_choice
@@ -82,9 +83,25 @@ class Records:
         for path in (self._runs_dir / run_id / METADATA, self._runs_dir / run_id):
             with suppress(OSError):
                 writer = path.stat(follow_symlinks=False).st_uid
-                metadata = read_metadata(self._runs_dir / run_id) if writer in (0, os.geteuid()) else None
-                stated = metadata.user_id if isinstance(metadata, Metadata) else None
-                return writer if stated is None else stated
+                written = self._on_behalf(run_id)
+                return writer if written is None or written.user_id is None else written.user_id
+        return None
+
+    def resume_variables(self, run_id: str, path: str, step: float | None) -> dict[str, str]:
+        """Return the variables with which a job that writes no record begins from a checkpoint, by its rule."""
+        written = self._on_behalf(run_id)
+        if written is None:
+            return {}
+        return resume_variables(written.resume, path, None if step is None else int(step)) or {}
+
+    def _on_behalf(self, run_id: str) -> Metadata | None:
+        """Return the record of a run that root or this process's own user writes for its job; None for any other."""
+        if self._runs_dir is None:
+            return None
+        with suppress(OSError):
+            if (self._runs_dir / run_id / METADATA).stat(follow_symlinks=False).st_uid in (0, os.geteuid()):
+                metadata = read_metadata(self._runs_dir / run_id)
+                return metadata if isinstance(metadata, Metadata) and metadata.user_id is not None else None
         return None
 
     def rival(self, run_id: str, now: float) -> str | None:

@@ -117,6 +117,7 @@ def test_the_remediator_verifies_what_is_recorded_by_the_trust_of_the_rule(
     metadata = read_metadata(job.runs / "r")
     assert isinstance(metadata, Metadata)
     assert metadata.checkpoint_trust == "layout"
+    assert metadata.resume == {"FROM": "{path}", "TRAINWARDEN_RESUME_ARGUMENTS": "--resume {path} --at={step}"}
     assert resume_point(job.runs / "r", str(KEY), "none", 20).verdict == "stop", "the policy trusts nothing but digests"
 
 

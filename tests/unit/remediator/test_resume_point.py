@@ -184,3 +184,28 @@ def test_a_job_that_is_submitted_anew_gets_the_verified_checkpoint_in_its_enviro
     passed = {"TRAINWARDEN_RESUME_CHECKPOINT": "/ckpt/40"} if shape is Shape.SUBMIT else {}
     assert simulation.driver.environment == passed
     simulation.close()
+
+
+@pytest.mark.parametrize("vouched", [True, False])
+@pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.RESUBMIT, Shape.REQUEUE])
+def test_a_plain_job_that_is_submitted_anew_gets_the_variables_of_its_rule(
+    tmp_path: Path, shape: Shape, vouched: bool
+) -> None:
+    """Where the record is written on its behalf: in one of its own, a user could state anything."""
+    simulation = Simulation(tmp_path / "state", shape=shape)
+    simulation.runs_dir = tmp_path / "runs"
+    (simulation.runs_dir / "run-1").mkdir(parents=True)
+    simulation.restart()
+    simulation.captures.found = Captured("", checkpoint=ResumePoint("complete", "step 40", 40, "/ckpt/40"))
+    written = {"resume": {"RESUME_FROM": "{path}", "TRAINWARDEN_RESUME_ARGUMENTS": "--resume {path} --at={step}"}}
+    write_json(
+        simulation.runs_dir / "run-1" / "metadata.json",
+        {"attempt_key": KEY, "status": "running", **written, **({"user_id": os.getuid()} if vouched else {})},
+    )
+    simulation.settle()
+    [incident] = simulation.store.of_run(RUN)
+    assert incident.state is State.DONE
+    expected = {"RESUME_FROM": "/ckpt/40", "TRAINWARDEN_RESUME_ARGUMENTS": "--resume /ckpt/40 --at=40"}
+    passed = {name: text for name, text in simulation.driver.environment.items() if "CHECKPOINT" not in name}
+    assert passed == (expected if vouched and shape.gives_new_job else {})
+    simulation.close()
