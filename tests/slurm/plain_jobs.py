@@ -13,6 +13,7 @@ from tests.slurm.watched_cluster import WatchedCluster
 from tests.waiting import wait_until
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.sentinels import Sentinel, read_sentinel
 
 # All that these scripts have to do with Trainwarden is that they have a name.
 STEPS = """\
@@ -24,6 +25,12 @@ for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step
 ON = """\
 while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.2; done
 """
+# What its watchdog prints, and then ends the process.
+NCCL = (
+    'echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation '
+    'timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." >&2; '
+    "exit 134"
+)
 
 
 @dataclass
@@ -60,6 +67,11 @@ class PlainJobs:
         found = read_progress(self.watched.runs / name)
         return found.step if isinstance(found, Progress) and found.step is not None else -1
 
+    def failure(self, name: str) -> str | None:
+        """The failure of a run's attempt."""
+        found = read_sentinel(self.watched.runs / name / "_error")
+        return found.failure if isinstance(found, Sentinel) else None
+
     def log(self) -> str:
         """What the service has logged so far."""
         return (self.folder / "watch.log").read_text(encoding="utf-8")
@@ -67,6 +79,22 @@ class PlainJobs:
     def wait_for_step(self, name: str, step: int) -> None:
         """Wait until a run has come so far."""
         wait_until(lambda: self.step(name) >= step, lambda: f"step {step} of {name}\n{self.log()}", timeout=150)
+
+    def wait_for_status(self, name: str, status: str) -> Metadata:
+        """Wait for what the record says."""
+
+        def probe() -> Metadata | None:
+            found = self.metadata(name)
+            return found if found and found.status == status else None
+
+        return wait_until(probe, lambda: f"{name} is {status}; its record: {self.metadata(name)}")
+
+    def came_back(self, name: str, mode: str) -> None:
+        """The run was restarted once, and its log shows that it has passed the step where it broke."""
+        incident = self.watched.wait_for_incident(name, 300, failure_mode=mode, state="DONE")
+        assert (incident["action"], incident["attempt_key"]) == ("restart", self.keys(name, 1)[0])
+        assert self.attempts(name) == self.keys(name, 2)
+        assert self.step(name) > 20
 
     def wait_for_end(self, name: str, ending: str, start: int = 0, seconds: float = 150) -> None:
         """Wait until the service has written that a start of a job has ended so."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.slurm.cluster import running_cluster
-from tests.slurm.plain_jobs import ON, STEPS, PlainJobs, watched_jobs
+from tests.slurm.plain_jobs import NCCL, ON, STEPS, PlainJobs, watched_jobs
 from tests.slurm.programs import Programs
 from tests.slurm.watched_cluster import WatchedCluster
 from tests.waiting import wait_until
@@ -18,11 +18,6 @@ from trainwarden.stack.binaries import Tools
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 _NAN = 'echo "step 21/10000 | loss nan | lr 0.001"; echo "RuntimeError: found NaN in local forward loss" >&2; exit 1\n'
-_NCCL = (
-    'echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation '
-    'timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 ms before timing out." >&2; '
-    "exit 134\n"
-)
 # As users of the SLURM log monitor have it, in a folder of their own.
 _SIGNALS = """\
 class_name: SlurmLogMonitor
@@ -98,6 +93,7 @@ def test_preempted_jobs_are_no_failures_whether_slurm_requeues_or_cancels_them(j
 
 def test_numbers_that_are_none_alert_and_restart_nothing(jobs: PlainJobs) -> None:
     jobs.watched.wait_for_alert("TrainRunFailed", "nan")
+    assert jobs.failure("nan") == "numeric"
     incident = jobs.watched.wait_for_incident("nan", failure_mode="crash")
     assert incident["action"] != "restart"
     assert jobs.attempts("nan") == jobs.keys("nan", 1)
@@ -112,9 +108,7 @@ def test_a_users_signal_file_is_searched_for_and_says_how_long_a_log_may_stand_s
 def test_an_adopted_job_is_restarted_and_watched_on(jobs: PlainJobs) -> None:
     """Nothing is known of it before; it has run for some steps."""
     broken = jobs.folder / "break"
-    once = (
-        f'while [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; do sleep 0.2; [ -e {broken} ] && {{ {_NCCL.strip()}; }}; done\n'
-    )
+    once = f'while [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; do sleep 0.2; [ -e {broken} ] && {{ {NCCL}; }}; done\n'
     jobs.submit("adopted", STEPS + once + ON, "--nodelist=n3")
     cluster = jobs.watched.cluster
     job_id = str(jobs.ids["adopted"])
