@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import configparser
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.rules.promtool import ROOT
 from trainwarden.actions.command import build_parser as build_parser_of_actions
+from trainwarden.jobs.ray_command import build_parser as build_parser_of_ray
 from trainwarden.jobs.slurm_command import build_parser as build_parser_of_slurm
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter import dcgm
@@ -75,6 +78,38 @@ def test_the_systemd_unit_of_plain_jobs_watches_them_as_the_user_of_the_other_se
     others = ("trainwarden-exporter.service", "trainwarden-remediator.service")
     texts = [(UNIT.parent / name).read_text(encoding="utf-8") for name in others]
     assert all(f"\nUser={unit['Service']['User']}\n" in text for text in texts)
+
+
+def test_the_systemd_unit_of_plain_ray_jobs_watches_them_as_the_user_of_the_other_services() -> None:
+    text = (UNIT.parent / "trainwarden-ray.service").read_text(encoding="utf-8")
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
+    unit.read_string(text)
+    (example,) = re.findall(r'^#   FLAGS="(.*)"$', text, re.MULTILINE)
+    program, command, *arguments = unit["Service"]["ExecStart"].split()
+    assert (Path(program).name, command, arguments.pop()) == ("trainwarden", "ray", "$FLAGS")
+    parsed = build_parser_of_ray().parse_args([*arguments, *example.split(), "--ray-token-file=/etc/t"])
+    assert (parsed.command, str(parsed.config)) == ("watch", "/etc/trainwarden/ray-jobs.yml")
+    slurm = configparser.ConfigParser(interpolation=None, strict=True)
+    slurm.optionxform = str  # type: ignore[assignment, method-assign]  # as above
+    slurm.read_string((UNIT.parent / "trainwarden-slurm.service").read_text(encoding="utf-8"))
+    differs = {"ExecStart", "EnvironmentFile"}
+    assert {name: value for name, value in unit["Service"].items() if name not in differs} == {
+        name: value for name, value in slurm["Service"].items() if name not in differs
+    }
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("unit", sorted(path.name for path in UNIT.parent.glob("*.service")))
+def test_systemd_finds_nothing_wrong_with_a_unit(unit: str, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd is here")
+    copied = tmp_path / unit
+    text = (UNIT.parent / unit).read_text(encoding="utf-8")
+    # What it starts is not installed here.
+    copied.write_text(re.sub(r"(?m)^(ExecStart=)\S+", r"\g<1>/bin/true", text), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", str(copied)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_systemd_socket_is_the_exporter_s_port_and_names_its_flag() -> None:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from trainwarden.identity import AttemptKey, InvalidAttemptKey
 from trainwarden.jobs.checkpoints import CheckpointFolder, hand_over, newest_complete
 from trainwarden.jobs.job_log import MAX_LAG, JobLog
 from trainwarden.record.folder import EVENTS, LOG, replace_file
+from trainwarden.record.locks import NamedLocks
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import DEFAULT_STALL_SECONDS, Thresholds
@@ -37,6 +39,10 @@ _LAST_READ_BYTES = 2 * MAX_LAG
 
 class NotOurs(Exception):
     """The record of the run is another's, who writes it; the message says whose."""
+
+
+class BeingWritten(NotOurs):
+    """Another process of this user writes the record; once that has ended this one may."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class JobRecord:
     def __init__(self, runs: Path, job: WatchedJob) -> None:
         self.job = job
         self.folder = runs / job.run_id
+        self._locks = _locks(runs)
         self._store = RecordStore(self.folder)
         self._printed = PrintedProgress()
         self.log = JobLog(job.logs, job.user_id, self.folder / LOG, self._add, job.log_roots)
@@ -123,6 +130,19 @@ class JobRecord:
             NotOurs: another process or user writes the record.
             OSError: it cannot be written.
         """
+        if not self._locks.take(self.job.run_id):
+            raise BeingWritten(
+                f"run {self.job.run_id}: another process of this user writes its record, such as a watch or an adopt"
+            )
+        has_begun = False
+        try:
+            has_begun = self._begin()
+        finally:
+            if not has_begun:
+                self._locks.release(self.job.run_id)
+        return has_begun
+
+    def _begin(self) -> bool:
         metadata = read_metadata(self.folder)
         with contextlib.suppress(FileNotFoundError):
             owner = self.folder.stat(follow_symlinks=False).st_uid
@@ -213,6 +233,7 @@ class JobRecord:
         """Close all files; another process may go on."""
         self._keep_positions()
         self.log.close()
+        self._locks.release(self.job.run_id)
 
     def _check(self, metadata: Metadata) -> None:
         if metadata.user_id is None:
@@ -228,6 +249,12 @@ class JobRecord:
         kept = {**self.log.positions(), "job": self.job.key.job_id, "paths": self.log.paths}
         with contextlib.suppress(OSError):
             replace_file(self.folder / POSITIONS, json.dumps(kept).encode())
+
+
+@cache
+def _locks(runs: Path) -> NamedLocks:
+    """Return the locks on the records that this user's processes write for jobs, by run."""
+    return NamedLocks(runs / f".writers-{os.geteuid()}")
 
 
 def alone(job: WatchedJob) -> WatchedJob:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from trainwarden.jobs.configuration import JobsConfiguration
 from trainwarden.jobs.job_record import (
+    BeingWritten,
     JobRecord,
     NotOurs,
     WatchedJob,
@@ -175,6 +176,10 @@ class JobsWatch(ABC, Generic[Job]):
         record = self._record(watched)
         try:
             has_begun = record.open()
+        except BeingWritten as error:
+            # By `adopt`, say: once that has ended the job is watched here.
+            self._refuse(job_id, watched.run_id, str(error))
+            return None
         except NotOurs as error:
             self._done.add(str(watched.key))
             self._refuse(job_id, watched.run_id, f"{error}; it is left alone")

@@ -1,7 +1,10 @@
-"""Locks on files of a run's folder: the owner's, and the one held while a file of several writers is changed."""
+"""Locks on files of a run's folder: the owner's, and the one held while a file of several writers is changed.
+
+One process that writes many records holds a lock on each by its name, all of them in one file.
+"""
 
 # Shell commands load this: pathlib and contextlib are slow to import.
-# ruff: noqa: PTH118
+# ruff: noqa: PTH103, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -89,6 +92,56 @@ def _attempt(*ways: Callable[[], object]) -> bool:
         else:
             return True
     raise NoLocks(errno.ENOLCK, "the file system has no locks")
+
+
+class NamedLocks:
+    """Locks on names, each a byte of one file: one descriptor, however many there are. They end with the process.
+
+    Args:
+        path: of the file, which belongs to this user; it is made where it is missing, and its folder as well.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self, name: str) -> bool:
+        """Lock a name; False if another process has it. Where no lock can be had, nobody is kept out."""
+        try:
+            if self._descriptor is None:
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._descriptor = _own_file(self._path)
+        except OSError:
+            return True
+        return self._set(self._descriptor, fcntl.F_WRLCK, name)
+
+    def release(self, name: str) -> None:
+        """Release a name."""
+        if self._descriptor is not None:
+            self._set(self._descriptor, fcntl.F_UNLCK, name)
+
+    def _set(self, descriptor: int, kind: int, name: str) -> bool:
+        request = _FLOCK.pack(kind, os.SEEK_SET, _place_of(name), 1, 0)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+        except OSError as error:
+            return error.errno not in _TAKEN
+        return True
+
+
+def _own_file(path: str | os.PathLike[str]) -> int:
+    """Open a file for locks; raise OSError, also where it is another user's, who could keep it locked."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), os.fspath(path))
+    return descriptor
+
+
+def _place_of(name: str) -> int:
+    from hashlib import sha256  # noqa: PLC0415  # shell commands load this module
+
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
 
 
 class WriteLock:

@@ -74,9 +74,9 @@ class Attempt(RecordDocument):
 class Metadata(RecordDocument):
     """`metadata.json`. `last_update` is the liveness of the process, and no sign that it trains.
 
-    `user_id` is the uid that the job runs as, where another user writes the record for it, and `checkpoint_trust` what
-    counts as a complete checkpoint of such a job; `resume` are variables of its next start, as templates. `gpu_type` is the type of the GPU that rank 0 trains on, and
-    `gpu_count` how many its process sees.
+    `user_id` is the uid that the job runs as, where another user writes the record for it; `checkpoint_trust` is what
+    counts as a complete checkpoint of such a job, and `resume` are variables of its next start, as templates.
+    `gpu_type` is the type of the GPU that rank 0 trains on, and `gpu_count` how many its process sees.
     """
 
     run_id: str | None = TEXT

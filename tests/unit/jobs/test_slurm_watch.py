@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +113,7 @@ def test_a_job_of_a_rule_is_a_run_with_its_steps(queue: Queue) -> None:
     queue.put(2, partition="cpu")
     log.write_text("loading\nstep 10/100 loss 2.5\n")
     queue.look()
-    assert [path.name for path in queue.runs.iterdir()] == ["train-1"]
+    assert [path.name for path in queue.runs.glob("[!.]*")] == ["train-1"]
     metadata = queue.metadata("train-1")
     assert (metadata.status, metadata.attempt, metadata.attempt_key) == ("running", 0, "slurm:1:0")
     assert (metadata.job_id, metadata.scheduler, metadata.user_id) == ("1", "slurm", os.getuid())
@@ -231,7 +233,38 @@ def test_two_jobs_of_one_name_at_the_same_time_are_two_runs(queue: Queue) -> Non
     queue.look()
     assert queue.metadata("llama").status == "succeeded"
     assert queue.metadata("llama-2").status == "running"
-    assert len(list(queue.runs.iterdir())) == 2
+    assert len(list(queue.runs.glob("[!.]*"))) == 2
+
+
+@pytest.mark.process
+def test_one_process_at_a_time_writes_the_record_of_a_job(queue: Queue) -> None:
+    """Such as `adopt`, while it runs; the watch goes on with the job then."""
+    log = queue.put(1)
+    log.write_text("step 10/100 loss 2.5\n")
+    hold = "import os, sys; from trainwarden.record.locks import NamedLocks; "
+    hold += "locks = NamedLocks(sys.argv[1]); print(locks.take('train-1'), locks.take('other'), flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(queue.runs / f".writers-{os.geteuid()}")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True True\n"
+        queue.look()
+        assert not (queue.runs / "train-1").exists()
+        queue.adopt(1)
+        queue.look()
+        assert queue.watch.outcomes == {"1": ("train-1", "refused")}
+        queue.start_again()
+        queue.look()
+        other.communicate("\n", timeout=60)
+        queue.look()
+        assert queue.step("train-1") == 10
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_the_tasks_of_an_array_are_runs_of_their_own(queue: Queue) -> None:
@@ -239,7 +272,7 @@ def test_the_tasks_of_an_array_are_runs_of_their_own(queue: Queue) -> None:
         queue.put(10 + task, array_job_id=10, array_task_id=task, comment="trainwarden:sweep")
     queue.put(20, array_job_id=10, array_task_id=None, array_task_string="3-9", job_state="PENDING")
     queue.look()
-    assert sorted(path.name for path in queue.runs.iterdir()) == ["sweep_1", "sweep_2"]
+    assert sorted(path.name for path in queue.runs.glob("[!.]*")) == ["sweep_1", "sweep_2"]
 
 
 def test_another_process_goes_on_without_reading_anything_twice(queue: Queue) -> None:
@@ -513,7 +546,7 @@ def test_a_path_that_leads_to_no_plain_file_is_not_opened(
 
 def copies(queue: Queue) -> dict[str, int]:
     """The bytes of all copies of each run's log, of those that have some."""
-    found = {run.name: sum(each.stat().st_size for each in run.glob("logs/*")) for run in queue.runs.iterdir()}
+    found = {run.name: sum(each.stat().st_size for each in run.glob("logs/*")) for run in queue.runs.glob("[!.]*")}
     return {name: size for name, size in found.items() if size}
 
 
