@@ -110,10 +110,10 @@ lock: $(VENV)/ready ## Resolve the development dependencies again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes pyproject.toml -o requirements/dev.txt
-	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
-	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes requirements/ray.in -o requirements/ray.txt
-	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
-	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes requirements/ray-oldest.in -o requirements/ray-oldest.txt
+	for name in ray ray-oldest ray-train; do \
+	  $(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet --no-header --no-annotate --no-emit-index-url \
+	    --no-emit-find-links --generate-hashes requirements/$$name.in -o requirements/$$name.txt || exit; \
+	done
 
 # Without hashes: which build of PyTorch this version is, with CUDA or without, depends on where a machine gets its packages.
 lock-integrations: ## Resolve the dependencies of the integration tests again
