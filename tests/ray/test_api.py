@@ -19,6 +19,8 @@ from trainwarden.clients.ray import RayDashboardOverHttp
 from trainwarden.clients.ray_jobs import RayJobs
 from trainwarden.ray import (
     auto_restart,
+    check_efa_utilization,
+    check_gpu_utilization,
     check_job_status,
     detect_stall,
     find_latest_checkpoint,
@@ -302,6 +304,33 @@ def test_one_report_on_a_training(
     assert worse["healthy"] is False
     assert any("another-pod cannot be read" in issue for issue in worse["issues"])
     assert any("nowhere cannot be read" in issue for issue in worse["issues"])
+
+
+def test_with_the_address_of_the_dashboard_no_pod_is_needed(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", head.token)
+    monkeypatch.setenv("TRAINWARDEN_KUBECTL", str(tmp_path / "no-kubectl"))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print('step: 7 loss: 0.5', flush=True)\nimport time; time.sleep(300)\n")
+    config = {
+        "entrypoint": f"{head.python} train.py", "runtime_env": {"working_dir": str(tmp_path / "code")},
+        "entrypoint_num_gpus": 2,
+    }  # fmt: skip
+    job = submit_job_with_resume(head.url, None, config)
+    wait_until(lambda: get_current_step(head.url, job) == 7, lambda: get_job_logs(head.url, job))
+    assert check_job_status(head.url, job) == "RUNNING"
+    wait_until(lambda: verify_ray_resources(head.url)["gpus_used"] == 2, "two are held")
+    # These GPUs are Ray's alone, and none is here whose use it could show.
+    gpus = check_gpu_utilization(head.url)
+    assert (gpus["healthy"], gpus["gpu_count"], gpus["error"]) == (True, 0, "")
+    assert "expected the name of a pod" in check_efa_utilization(head.url)["details"]
+    report = get_training_health(head.url, str(tmp_path))
+    assert report["ray"]["gpus_used"] == 2
+    assert report["issues"] == ["there is no GPU"]
+    head.end(job)
+    with pytest.raises(ValueError, match="py_modules: '/code': expected an URI"):
+        submit_job_with_resume(head.url, None, {"entrypoint": "true", "runtime_env": {"py_modules": ["/code"]}})
 
 
 def test_the_log_goes_where_the_variables_say(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

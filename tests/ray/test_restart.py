@@ -134,6 +134,17 @@ def test_a_package_that_is_gone_stops_the_restart_with_a_reason_and_a_copy_allow
     assert head.call(f"/api/jobs/{second}")["runtime_env"]["working_dir"].startswith("gcs://trainwarden-")
 
 
+def test_a_job_that_ray_fails_for_a_plain_path_is_not_submitted_again(make: Make, head: Head, tmp_path: Path) -> None:
+    acting = make()
+    metadata = {"trainwarden_run_id": "path"}
+    job_id = head.submit("true", metadata=metadata, runtime_env={"working_dir": str(tmp_path)})
+    wait_until(lambda: head.state(job_id) == "FAILED", "Ray takes no path")
+    assert "is not a valid URI" in head.call(f"/api/jobs/{job_id}")["message"]
+    refused = acting.driver.snapshot().job(job_id)
+    assert isinstance(refused, ScheduledJob)
+    assert f"the plain path {tmp_path}, of which Ray's job API takes none" in (refused.refusal or ""), refused
+
+
 def test_a_job_that_would_come_back_without_its_gpus_is_left_until_it_is_registered(make: Make) -> None:
     acting = make()
     training = acting.submit("gpus", entrypoint_num_gpus=2)

@@ -281,6 +281,13 @@ def packages_of(runtime_env: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(match[1] for match in found if match))
 
 
+def paths_of(runtime_env: Mapping[str, Any]) -> list[str]:
+    """Return the plain paths among the folders of a runtime environment: Ray fails a job of its API that has one."""
+    modules = runtime_env.get("py_modules")
+    texts = [runtime_env.get("working_dir"), *(modules if isinstance(modules, list) else [])]
+    return [text for text in texts if isinstance(text, str) and text and "://" not in text]
+
+
 def read_train(document: object, job_id: str) -> RayTrain | None:
     """Read TRAIN_RUNS_PATH: the most that any run of a job is restarted; None without a run of it.
 

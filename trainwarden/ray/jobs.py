@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from trainwarden.clients import ray_package
 from trainwarden.clients.kubernetes import PodExecError
 from trainwarden.clients.ray import RUN_ID_KEY, RayError
-from trainwarden.clients.ray_jobs import CallAnswer, RayReserved, RaySubmission, usable_id
+from trainwarden.clients.ray_jobs import CallAnswer, RayReserved, RaySubmission, paths_of, usable_id
 from trainwarden.clients.ray_package import MAX_PACKAGE_BYTES, CannotPack, pack, package_name
 from trainwarden.ray.head import open_head
 from trainwarden.ray.log import log
@@ -141,6 +141,8 @@ def _uploaded(head: RayHead, runtime_env: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it cannot be packed.
         RuntimeError: it was not uploaded.
     """
+    for path in paths_of({**runtime_env, "working_dir": None}):
+        raise ValueError(f"config: runtime_env: py_modules: {path!r:.120}: expected an URI, for Ray uploads no path")
     folder = runtime_env.get("working_dir")
     if not isinstance(folder, str) or "://" in folder:
         return dict(runtime_env)

@@ -35,7 +35,13 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     Shape,
 )
-from trainwarden_remediator.drivers.ray_submission import INCIDENT, RUN_ID, next_submission, submission_id
+from trainwarden_remediator.drivers.ray_submission import (
+    INCIDENT,
+    RUN_ID,
+    next_submission,
+    path_objection,
+    submission_id,
+)
 from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, equal, shown
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incidents.incident import clean
@@ -261,9 +267,15 @@ class RayDriver:
         """Return all that speaks against a restart, of one that may be needed."""
         if found.job.state not in ("running", "failed"):
             return []
-        objections = (self._of_kubernetes(found.job), self._of_train(found.job), self._problem(found))
-        missing = self._missing(found) if found.job.state == "failed" else None
-        return [each for each in (*objections, missing) if each]
+        has_failed = found.job.state == "failed"
+        objections = (
+            self._of_kubernetes(found.job),
+            self._of_train(found.job),
+            path_objection(found) if has_failed else None,
+            self._problem(found),
+            self._missing(found) if has_failed else None,
+        )
+        return [each for each in objections if each]
 
     def _of_kubernetes(self, job: RayJob) -> str | None:
         """Return why a job that KubeRay has submitted is left: it would submit it again as well, or end the cluster."""

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainwarden.clients.ray_jobs import RaySubmission, SubmittedJob
+from trainwarden.clients.ray_jobs import RaySubmission, SubmittedJob, paths_of
 from trainwarden_remediator.drivers.driver import RestartTarget
+from trainwarden_remediator.incidents.incident import clean
 
 RUN_ID, INCIDENT, ATTEMPT = "trainwarden_run_id", "trainwarden_incident", "trainwarden_attempt"
 REPLACES, RESUMES = "trainwarden_replaces", "trainwarden_resume_checkpoint"
@@ -21,6 +22,17 @@ def submission_id(target: RestartTarget) -> str:
     """Return the id of the next start."""
     root = _SUFFIX.sub("", target.job_id)[:_MAX_ROOT]
     return f"{root}-a{(target.attempt or 0) + 1}-{target.incident[:8]}"
+
+
+def path_objection(found: SubmittedJob) -> str | None:
+    """Return why a job that has failed for a folder of its runtime environment would fail again."""
+    paths = paths_of(found.submission.runtime_env)
+    if not paths:
+        return None
+    return (
+        f"the runtime_env of job {found.job.submission_id} has the plain path {clean(paths[0], 120)}, of which Ray's "
+        "job API takes none: its next start would fail, too; submit it with `ray job submit --working-dir`"
+    )
 
 
 def next_submission(found: SubmittedJob, target: RestartTarget, packages: Mapping[str, str]) -> RaySubmission:
