@@ -14,6 +14,7 @@ import pytest
 
 from tests.ray.acting_remediator import ActingRemediator, Training
 from tests.ray.head import Head
+from tests.ray.kubectl import write_kubectl
 from tests.waiting import wait_until
 from trainwarden.jobs.configuration import ray_configuration
 from trainwarden.jobs.ray_watch import RayWatch
@@ -61,16 +62,22 @@ class PlainJobs:
         self.ids[name] = self.head.submit(command, metadata={"team": "vision", **metadata})
         return self.ids[name]
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `trainwarden ray`."""
+    def start(self, *arguments: str, by_kubectl: bool = False) -> subprocess.Popen[str]:
+        """Start `trainwarden ray`, which reaches the head by its address or as a pod of KubeRay."""
         token = self.folder / "token"
         token.write_text(self.head.token)
-        address = [f"--ray-address={self.head.url}", f"--ray-token-file={token}"]
+        way = [f"--ray-address={self.head.url}", f"--ray-token-file={token}"]
+        variables: dict[str, str] = {}
+        if by_kubectl:
+            of_pod = {"PATH": os.environ["PATH"], "RAY_AUTH_TOKEN": self.head.token}
+            kubectl = write_kubectl(self.folder / "kubectl", of_pod, ("svc/head",))
+            way = ["--ray-head-pod=svc/head", "--ray-namespace=training"]
+            variables = {"TRAINWARDEN_KUBECTL": str(kubectl), "TRAINWARDEN_RAY_DASHBOARD": self.head.url}
         command, *rest = arguments
         with (self.folder / f"{command}.err").open("w") as errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "trainwarden", "ray", command, *address, *rest],
-                env={**os.environ, "HOME": str(self.folder)},
+                [sys.executable, "-m", "trainwarden", "ray", command, *way, *rest],
+                env={**os.environ, "HOME": str(self.folder), **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -141,10 +148,10 @@ def test_plain_jobs_are_runs_whose_steps_ends_and_causes_are_seen(jobs: PlainJob
     for name, script in _SCRIPTS.items():
         jobs.submit(name, script, trainwarden_run_id=name)
     with jobs.watched():
-        # What has no run in its metadata is one by its submission id; adopted elsewhere, by the API alone.
+        # What has no run in its metadata is one by its submission id; adopted elsewhere, by the API alone, in the pod.
         adopt = jobs.start(
             "adopt", adopted, "--run-id=mine", f"--runs-dir={jobs.folder}/mine", "--interval=0.5",
-            f"--ray-session-dir={jobs.folder}/none",
+            f"--ray-session-dir={jobs.folder}/none", by_kubectl=True,
         )  # fmt: skip
         for name in ("works", "stopped", adopted):
             wait_until(lambda: (jobs.status(name), jobs.step(name)) == ("running", 3), f"{name} at step 3")  # noqa: B023  # called at once

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,18 +31,24 @@ def owned(programs: Programs) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def seen(owned: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the run records."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def seen(owned: Cluster, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
     """An exporter that looks four times a second."""
-    folder = tmp_path_factory.mktemp("exporter")
     with exporter(
-        folder,
+        tmp_path_factory.mktemp("exporter"),
         "--collector.slurm",
         f"--collector.slurm.bin-dir={owned.bin}",
         "--collector.slurm.interval=250ms",
         "--collector.slurm.timeout=3s",
         "--collector.slurm.job-filter=named-(?P<run_id>.+)",
         "--collector.runs",
-        f"--collector.runs.path={folder}",
+        f"--collector.runs.path={runs}",
+        "--collector.runs.scope=all",
     ) as started:
         yield started
 
@@ -162,6 +170,24 @@ def test_the_ids_of_an_array_and_of_a_heterogeneous_job_are_those_of_squeue(
         assert re.search(r'slurm_partition_jobs{partition="main",state="running"} [4-9]', page)
     finally:
         owned.run("scancel", str(array), str(het))
+
+
+def test_a_plain_job_that_is_watched_is_no_run_that_never_started(
+    owned: Cluster, seen: Exporter, runs: Path, script: Path, tmp_path: Path
+) -> None:
+    """TrainRunNeverStarted is about marked jobs without a record, and records without a heartbeat."""
+    job_id = owned.submit(script, options=["--comment=trainwarden:plainly", f"--output={tmp_path}/out"])
+    expected = 'training_run_expected{run_id="plainly",source="slurm"} 1.0'
+    seen.wait_for(expected)
+    configuration = tmp_path / "jobs.yml"
+    configuration.write_text(f"runs_dir: {runs}\ngrace: 0\n", encoding="utf-8")
+    configuration.chmod(0o600)
+    watch = [sys.executable, "-m", "trainwarden", "slurm", "watch", "--once", f"--config={configuration}"]
+    subprocess.run([*watch, f"--slurm-bin-dir={owned.bin}"], env=owned.environment, check=True)
+    page = seen.wait_for('training_run_state{run_id="plainly",state="running"} 1.0')
+    assert expected not in page
+    assert re.search(r'^training_life_timestamp_seconds\{run_id="plainly"\} [1-9]', page, re.MULTILINE)
+    owned.run("scancel", str(job_id))
 
 
 def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: Cluster, seen: Exporter) -> None:

@@ -52,6 +52,7 @@ def watched_job(job: SlurmJob, run_id: str, rule: JobRule, log_roots: Collection
         "slurm_job_account": job.account,
         "slurm_array_job_id": job.array_job_id,
         "slurm_array_task_id": job.array_task_id,
+        "slurm_node": job.batch_host,
     }
     settings: dict[str, Any] = {
         "environment": {name: value[:200] for name, value in environment.items() if value},

@@ -30,6 +30,7 @@ class WatchedRun:
         owner: uid of the user whose record in the runs folder it is; only this user's logs are read. None for others.
         recorded: the run has a record; False where only its logs were found.
         owned: all its logs belong to this exporter; else only those whose path names this node.
+        on_node: its job writes on this node, and its record, which another process writes, is another exporter's.
         attempt: identifies the attempt; empty where the record has neither a key nor a start.
         attempt_start: Unix seconds.
         ended: the attempt has ended.
@@ -44,6 +45,7 @@ class WatchedRun:
     owner: int | None = None
     recorded: bool = True
     owned: bool = True
+    on_node: bool = False
     attempt: str = ""
     attempt_start: float | None = None
     ended: bool = False

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
+from tests.unit.exporter.runs_tree import HOST
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.signals.tailing.template import Template
@@ -237,3 +238,22 @@ def test_what_the_attempt_before_stated_is_gone_with_it(stating: LogsTree) -> No
     stating.look()
     stating.look()
     assert stated(stating) == set()
+
+
+@pytest.mark.parametrize(("node", "owner", "counts"), [(HOST, 0, 1), ("node2", 0, 0), (HOST, 1, 0)])
+def test_the_log_of_a_plain_job_on_a_disk_of_its_node_is_read_there(
+    tmp_path: Path, node: str, owner: int, counts: int
+) -> None:
+    """Its record is written on another host, from where the log is not there; it must belong to the job's user."""
+    template = Template.parse(f"{tmp_path}/local/%x-%j.out")
+    logs = LogsTree(tmp_path, templates=(template,))
+    written = {"job_id": "17", "scheduler": "slurm", "attempt_key": "slurm:17:0", "host": "head"}
+    stated = {"slurm_job_name": "train", "slurm_node": node}
+    logs.runs.metadata("r", **written, user_id=os.getuid() + owner, environment=stated)
+    (tmp_path / "local").mkdir()
+    log = tmp_path / "local/train-17.out"
+    log.write_text("step 5/100 loss 2.0\n" + OOM)
+    log.chmod(0o600)
+    page = logs.look()
+    assert (logs.count("r", "cuda_oom") or 0) == counts
+    assert "training_run_state{" not in page, "the state is the other exporter's"

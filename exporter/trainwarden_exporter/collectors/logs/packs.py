@@ -90,7 +90,7 @@ class LogPacks:
                 if name.endswith(".txt") and not name.startswith(".") and not _RENAMED.fullmatch(name):
                     paths[str(main.parent / name)] = OF_RECORD
         for template in self._templates_of(run, searcher):
-            if template.names_run and (run.owned or template.names_node):
+            if template.names_run and (run.owned or run.on_node or template.names_node):
                 for path in template.paths(run.values):
                     paths.setdefault(path, template.text)
         return paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from dataclasses import replace
@@ -68,6 +69,10 @@ if TYPE_CHECKING:
 
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
+
+
+# In the environment of a record: the node that the batch script runs on.
+_NODE = "slurm_node"
 
 
 class RunsCollector:
@@ -139,7 +144,11 @@ class RunsCollector:
         families, outcomes = Families(), Counter(dict.fromkeys(OUTCOMES, 0))
         found = self._discovery.discover(now)
         self._shared.owners = {each.folder.run_id: each.folder.owner for each in found if not each.copied}
-        mine = [each for each in found if self._owns_run(each) or self._owns_ranks(each.record)]
+        mine = [
+            each
+            for each in found
+            if self._owns_run(each) or self._owns_ranks(each.record) or self._job_user(each) is not None
+        ]
         outcomes[EXPIRED] = self._discovery.expired
         outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), max(0, len(mine) - self._limits.runs)
         mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
@@ -295,14 +304,26 @@ class RunsCollector:
                 each.record,
                 # Only the end of a log in S3 is copied, again and again: it is no file that grows.
                 None if each.copied else self._path / each.folder.run_id,
-                each.folder.owner,
+                user if (user := self._job_user(each)) is not None else each.folder.owner,
                 owned=self._owns_run(each),
+                on_node=user is not None,
                 host=host,
                 steps=each.folder.steps(each.record, now),
                 now=now,
             )
             for each in mine
         )
+
+    def _job_user(self, run: DiscoveredRun) -> int | None:
+        """Return whose job writes its output on this node, where another exporter has its record; None of any other.
+
+        Root and this process's own user alone may state whose job a record is about that they write.
+        """
+        metadata = run.record.metadata
+        if metadata is None or run.copied or run.folder.owner not in (0, os.geteuid()) or self._owns_run(run):
+            return None
+        batch = metadata.environment.get(_NODE, "").partition(".")[0]
+        return metadata.user_id if batch and batch == self._host.partition(".")[0] else None
 
     def _series_of_ranks(self, run: DiscoveredRun) -> int:
         """Return how many series of ranks would be exported, at most."""

@@ -44,15 +44,24 @@ def attempt_id(record: RunRecord) -> str:
 
 
 def watched_run(
-    record: RunRecord, folder: Path | None, owner: int, *, owned: bool, host: str | None, steps: StepTimes, now: float
+    record: RunRecord,
+    folder: Path | None,
+    owner: int,
+    *,
+    owned: bool,
+    on_node: bool,
+    host: str | None,
+    steps: StepTimes,
+    now: float,
 ) -> WatchedRun:
     """Return the run as the log reader needs it.
 
     Args:
         record: of the run.
         folder: of the record in the runs folder; None for a copy.
-        owner: uid of the user whose record it is.
+        owner: uid of the user whose record it is, or, `on_node`, whose job.
         owned: all its logs belong to this exporter.
+        on_node: its job writes on this node, and its record is another exporter's.
         host: the node's name in path templates, None for every node.
         steps: when the step advanced.
         now: Unix seconds.
@@ -71,6 +80,7 @@ def watched_run(
         folder=folder,
         owner=None if folder is None else owner,
         owned=owned,
+        on_node=on_node,
         attempt=attempt_id(record),
         attempt_start=record.attempt_start,
         ended=record.state in ENDED,
