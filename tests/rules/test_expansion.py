@@ -14,26 +14,7 @@ from trainwarden.stack.binaries import Tools
 
 pytestmark = pytest.mark.tools
 
-LOSS = "run:training_restart_loss:current"
 DURATION = "run:training_condition_duration_seconds:current"
-STEPS = {f'{LOSS}{{run_id="r1",unit="steps"}}': 41.0}
-TIME = {f'{LOSS}{{run_id="r1",unit="seconds"}}': 720.4}
-PRICE = {f'{LOSS}{{run_id="r1",unit="gpu_hours"}}': 6.2, f'{LOSS}{{run_id="r1",unit="dollars"}}': 24.8}
-OTHER = {f'{LOSS}{{run_id="r2",unit="steps"}}': 7.0, f'{LOSS}{{cluster="b",run_id="r1",unit="steps"}}': 8.0}
-
-ALL_STEPS = {f'{LOSS}{{run_id="r1",unit="all_steps"}}': 1500.0}
-
-LOST_WORK = [
-    (ALL_STEPS, "1500 steps since the start, as no checkpoint was reported"),
-    ({}, ""),
-    (OTHER, ""),
-    (STEPS, "41 steps since the last checkpoint"),
-    (STEPS | TIME, "41 steps since the last checkpoint, 12m 0s of training"),
-    (
-        OTHER | STEPS | TIME | PRICE,
-        "41 steps since the last checkpoint, 12m 0s of training, 6.2 GPU hours, about 24.80 USD",
-    ),
-]
 ATTEMPT = {f'{DURATION}{{run_id="r1"}}': 7620.0}
 ALL = {f'{DURATION}{{attempts="all",run_id="r1"}}': 36000.0}
 DURATIONS = [
@@ -81,14 +62,6 @@ def expanded(tools: Tools, folder: Path, text: str, shown: Mapping[str, float], 
 
 def texts_of(annotation: str, *names: str) -> set[str]:
     return {rule["annotations"][annotation] for rule in ALERTS if rule["alert"] in names}
-
-
-@pytest.mark.parametrize(("shown", "expected"), LOST_WORK)
-def test_lost_work_and_its_price_show_as_far_as_they_are_known(
-    tools: Tools, tmp_path: Path, shown: dict[str, float], expected: str
-) -> None:
-    (text,) = texts_of("lost_work", "TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled")
-    assert not expanded(tools, tmp_path, text, shown, "0", expected)
 
 
 @pytest.mark.parametrize(("shown", "attempt", "expected"), DURATIONS)
