@@ -46,11 +46,14 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     keep_child_status()
     try:
-        _check_log(arguments.log)
+        is_there = _is_there(arguments.log)
         alerts = _alerts(arguments)
         with tempfile.TemporaryDirectory(prefix="trainwarden-") as temporary:
             runs = arguments.runs_dir or Path(temporary)
             source = _adopted(arguments, runs) if arguments.slurm_job else _Log(arguments, runs)
+            if not is_there:
+                awaited = plain(str(arguments.log))
+                print(f"trainwarden watch: {awaited}: does not exist yet; waiting for it", file=sys.stderr, flush=True)
             records = RecordFolder(runs, is_kept=arguments.runs_dir is not None)
             return _follow(source, records, alerts, arguments.interval)
     except SlurmError as error:
@@ -72,8 +75,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("log", type=Path, metavar="LOGFILE", help="need not exist yet")
     of = parser.add_mutually_exclusive_group()
-    of.add_argument("--pid", type=int, help="the process of this machine that trains")
+    of.add_argument("--pid", type=_process_id, help="the process of this machine that trains")
     of.add_argument("--slurm-job", metavar="JOB", help="the job that trains, across its requeues")
+    parser.add_argument(
+        "--slurm-bin-dir", type=Path, metavar="DIR", help="of squeue and scontrol (default: those on PATH)"
+    )
     parser.add_argument("--run-id", metavar="RUN", help="(default: the name of the log)")
     parser.add_argument(
         "--runs-dir", type=Path, metavar="DIR", help="keep the record there (default: a folder that is removed again)"
@@ -87,19 +93,25 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check_log(log: Path) -> None:
-    """Raise UsageError where there is a log that cannot be read; print that none is there yet."""
+def _process_id(text: str) -> int:
+    if not text.isdecimal() or len(text) > 10 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the id of a process, such as 4711")
+    return int(text)
+
+
+def _is_there(log: Path) -> bool:
+    """Return whether there is a log yet; raise UsageError for one that cannot be read."""
     try:
         with reading_any():
             os.close(os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         is_plain = log.is_file()
     except FileNotFoundError:
-        print(f"trainwarden watch: {plain(str(log))}: does not exist yet; waiting for it", file=sys.stderr, flush=True)
-        return
+        return False
     except OSError as error:
         raise UsageError(f"{log}: {error.strerror}") from None
     if not is_plain:
         raise UsageError(f"{log}: is no plain file; expected a log")
+    return True
 
 
 class _Source(Protocol):
@@ -115,7 +127,7 @@ class _Source(Protocol):
 
 
 def _adopted(arguments: argparse.Namespace, runs: Path) -> AdoptedJob:
-    client = job_client(None)
+    client = job_client(arguments.slurm_bin_dir)
     log = str(arguments.log.absolute()).replace("%", "%%")
     rule = JobRule(logs=(log,), inactivity=arguments.inactivity)
     job = find_job(client, arguments.slurm_job)

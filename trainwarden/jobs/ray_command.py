@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from trainwarden.clients.http import CONNECTION
 from trainwarden.clients.ray import RayError
 from trainwarden.clients.ray_jobs import RayJobs, SubmittedJob, usable_id
 from trainwarden.command_line import CommandLine
@@ -45,7 +46,9 @@ def main(argv: list[str]) -> int:
         print(f"trainwarden ray: {plain(str(error))}", file=sys.stderr)
         return 2
     except RayError as error:
-        print(f"trainwarden ray: {plain(str(error))}", file=sys.stderr)
+        head = arguments.ray_head_pod or arguments.ray_address
+        hint = "; see --ray-address and --ray-head-pod" if error.reason == CONNECTION else ""
+        print(f"trainwarden ray: {plain(f'{head}: {error}')}{hint}", file=sys.stderr)
         return 3
 
 

@@ -77,6 +77,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print where the page is, the verdict and the status")
     add_stale_argument(parser)
     arguments = parser.parse_args(argv)
+    output = arguments.output or Path(f"{arguments.run}.html")
     try:
         if arguments.json and str(arguments.output) == "-":
             raise UsageError("--json: expected --output FILE, not -, which prints the page")
@@ -85,7 +86,6 @@ def main(argv: list[str]) -> int:
             raise UsageError(f"--incident {arguments.incident}: --decisions has no such incident of {arguments.run}")
         with open_place(arguments) as place:
             page = _page(place, arguments, incidents)
-        output = arguments.output or Path(f"{arguments.run}.html")
         if str(output) == "-":
             sys.stdout.write(page.html)
             return 0
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> int:
     except UsageError as error:
         parser.error(plain(str(error)))
     except OSError as error:
-        parser.error(plain(f"--output {error.filename or arguments.output}: {error.strerror}"))
+        parser.error(plain(f"--output {output}: {error.strerror}"))
     except (CannotRead, PrometheusError) as error:
         print(f"trainwarden report: {plain(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, CannotRead) and error.is_final else 3

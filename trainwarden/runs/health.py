@@ -211,14 +211,14 @@ def _gpus(client: PrometheusClient, run_id: str) -> dict[str, Any]:
         "memory_total": [size[name] / _MIB for name in names if name in used and name in size],
         "avg_utilization": sum(utilizations) / len(utilizations) if utilizations else None,
         "lost": [f"{gpu} of {instance}" for (instance, gpu), value in sorted(up.items()) if value == 0],
-        "healthy": bool(names),
+        "healthy": all(value != 0 for value in up.values()) if names else None,
     }
 
 
 def _no_gpus() -> dict[str, Any]:
     return {
         "gpu_count": None, "gpu_utilizations": [], "memory_used": [], "memory_total": [], "avg_utilization": None,
-        "lost": [], "healthy": False,
+        "lost": [], "healthy": None,
     }  # fmt: skip
 
 
@@ -284,11 +284,11 @@ def _ray(client: PrometheusClient) -> dict[str, Any]:
         "cpus_available": total("ray_cluster_cpus"),
         "cpus_used": total("ray_cluster_cpus_allocated"),
     }
-    return {**found, "healthy": found["gpus_available"] is not None}
+    return {**found, "healthy": True if found["gpus_available"] is not None else None}
 
 
 def _no_ray() -> dict[str, Any]:
-    return {**dict.fromkeys(("gpus_available", "gpus_used", "cpus_available", "cpus_used")), "healthy": False}
+    return {**dict.fromkeys(("gpus_available", "gpus_used", "cpus_available", "cpus_used")), "healthy": None}
 
 
 def _alerts(client: PrometheusClient, run_id: str) -> list[str]:

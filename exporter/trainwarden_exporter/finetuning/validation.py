@@ -361,10 +361,12 @@ def read_document(path: Path) -> Mapping[str, Any]:
         raise UnreadableDocument(f"{path}: {error.strerror}") from None
     if len(data) > _MAX_BYTES:
         raise UnreadableDocument(f"{path}: is larger than {_MAX_BYTES} bytes")
+    is_yaml = path.suffix in {".yaml", ".yml"}
     try:
-        values = yaml.safe_load(data) if path.suffix in {".yaml", ".yml"} else json.loads(data)
+        values = yaml.safe_load(data) if is_yaml else json.loads(data)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UnreadableDocument(f"{path}: is not {'YAML' if path.suffix != '.json' else 'JSON'}: {error}") from None
+        problem = " ".join(str(error).split())
+        raise UnreadableDocument(f"{path}: is not {'YAML' if is_yaml else 'JSON'}: {problem}") from None
     if isinstance(values, list):
         return {"history": values}
     if not isinstance(values, dict):

@@ -264,3 +264,12 @@ def test_what_ray_does_not_have_is_refused_in_its_file(
     assert ray_command.main(["watch", f"--config={file}", "--once"]) == 2
     assert named in capsys.readouterr().err
     assert not command.runs.exists()
+
+
+def test_a_dashboard_that_cannot_be_reached_is_named_with_the_option_for_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ray_command.main(["jobs", "--ray-address=http://127.0.0.1:1"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("trainwarden ray: http://127.0.0.1:1: connection: ")
+    assert said.endswith("; see --ray-address and --ray-head-pod\n")

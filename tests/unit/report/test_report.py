@@ -277,7 +277,7 @@ def test_decisions_are_shown_with_each_of_their_steps(hostile: Path, command: Ca
         ((RUN, "--prometheus", "prometheus:9090"), 2, "expected http://HOST:PORT"),
         ((RUN, "--decisions", "/nowhere.json"), 2, "--decisions /nowhere.json: No such file"),
         ((RUN, "--incident", "0b48"), 2, "--incident 0b48"),
-        ((RUN, "-o", "/nowhere/page.html"), 2, "--output"),
+        ((RUN, "-o", "/nowhere/page.html"), 2, "--output /nowhere/page.html: No such file"),
         (("nobody", "--prometheus", "http://127.0.0.1:1"), 3, "Prometheus is unreachable"),
     ],
 )

@@ -32,6 +32,8 @@ def test_a_run_that_works_is_healthy_and_what_is_not_known_is_unknown(
     status, text = health(tmp_path, capsys)
     assert (status, text.splitlines()[0]) == (0, f"{RUN}  HEALTHY  RUNNING, training")
     assert "GPUs         unknown: no --prometheus" in text
+    report = json.loads(health(tmp_path, capsys, "--json")[1])
+    assert (report["healthy"], report["gpu"]["healthy"], report["ray"]["healthy"]) == (True, None, None)
 
 
 def test_a_stale_run_is_not_healthy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

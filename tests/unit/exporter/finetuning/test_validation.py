@@ -278,6 +278,7 @@ def test_results_as_json(job: dict[str, str], tmp_path: Path, capsys: pytest.Cap
     [
         ([], "nothing to check"),
         (["--training-info", "/no/such/file.json"], "/no/such/file.json"),
+        (["--training-info", __file__], f"--training-info: {__file__}: is not JSON: "),
         (["--expect", "word", "--model-path", "x"], "--prompt"),
         (["--prompt", "word", "--profile-path", "x"], "--model-path"),
         (["--profile-path", "x", "--min-loss", "3", "--max-loss", "2"], "--min-loss 3 is above --max-loss 2"),
