@@ -114,7 +114,7 @@ class AlertHistory:
             return (FileContent(stored.data, 0.0) if stored else None), where
         found = read_file(self._path) if self._path is not None else None
         if isinstance(found, Unreadable):
-            raise HistoryUnreadable(f"{found}; expected a file that a monitor wrote; remove it to begin anew")
+            raise HistoryUnreadable(f"{found}; expected a file that a monitor wrote, or none yet")
         return found, str(self._path)
 
     def _set_aside(self, content: FileContent) -> str:
