@@ -38,8 +38,8 @@ from trainwarden_remediator.drivers.driver import (
 from trainwarden_remediator.drivers.ray_submission import (
     INCIDENT,
     RUN_ID,
+    environment_objection,
     next_submission,
-    path_objection,
     submission_id,
 )
 from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, equal, shown
@@ -129,7 +129,10 @@ class RayDriver:
             ends = found.job.state in _ENDED and self._clock() - (found.job.end or 0.0) < _ENDING_SECONDS
             if ends and self._api.living_actors(found.job):
                 return replace(job, state=JobState.ENDING)
-            return replace(job, refusal=job.refusal or next(iter(self._objections(found)), None))
+            objections = self._objections(found)
+            if isinstance(objections, Unknown):
+                return objections
+            return replace(job, refusal=job.refusal or next(iter(objections), None))
         except RayError as error:
             return Unknown(_no_answer(error))
 
@@ -163,7 +166,8 @@ class RayDriver:
             return [*found, f"job {job.job_id} has no {RUN_ID} in its metadata"]
         try:
             submitted = self._find(job.job_id)
-            found += self._objections(submitted) if submitted is not None else ()
+            objections = self._objections(submitted) if submitted is not None else []
+            found += [objections.reason] if isinstance(objections, Unknown) else objections
         except RayError as error:
             found.append(_no_answer(error))
         return list(dict.fromkeys(found))
@@ -263,21 +267,24 @@ class RayDriver:
             submission=metadata.get(INCIDENT) or None,
         )
 
-    def _objections(self, found: SubmittedJob) -> list[str]:
-        """Return all that speaks against a restart, of one that may be needed."""
+    def _objections(self, found: SubmittedJob) -> list[str] | Unknown:
+        """Return all that speaks against a restart, of one that may be needed; unknown where something may."""
         if found.job.state not in ("running", "failed"):
             return []
+        of_kubernetes = self._of_kubernetes(found.job)
+        if isinstance(of_kubernetes, Unknown):
+            return of_kubernetes
         has_failed = found.job.state == "failed"
         objections = (
-            self._of_kubernetes(found.job),
+            of_kubernetes,
             self._of_train(found.job),
-            path_objection(found) if has_failed else None,
+            environment_objection(found) if has_failed else None,
             self._problem(found),
             self._missing(found) if has_failed else None,
         )
         return [each for each in objections if each]
 
-    def _of_kubernetes(self, job: RayJob) -> str | None:
+    def _of_kubernetes(self, job: RayJob) -> str | Unknown | None:
         """Return why a job that KubeRay has submitted is left: it would submit it again as well, or end the cluster."""
         if self._list_resources is None:
             return None
@@ -290,7 +297,7 @@ class RayDriver:
                     self._memory.resources = (now, Unknown(clean(str(error), 300)))
             listed = self._memory.resources[1]
         if isinstance(listed, Unknown):
-            return f"whether a RayJob restarts job {job.submission_id} itself is unknown: {listed.reason}"
+            return Unknown(f"whether a RayJob restarts job {job.submission_id} itself is unknown: {listed.reason}")
         owner = listed.get(job.submission_id)
         if owner is None:
             return None

@@ -24,8 +24,11 @@ def submission_id(target: RestartTarget) -> str:
     return f"{root}-a{(target.attempt or 0) + 1}-{target.incident[:8]}"
 
 
-def path_objection(found: SubmittedJob) -> str | None:
-    """Return why a job that has failed for a folder of its runtime environment would fail again."""
+def environment_objection(found: SubmittedJob) -> str | None:
+    """Return why a job that has failed for its runtime environment would fail again, as far as that shows it."""
+    variables = found.submission.runtime_env.get("env_vars")
+    if not isinstance(variables, (dict, type(None))):
+        return f"the runtime_env of job {found.job.submission_id} has env_vars that are no table: Ray fails such a job"
     paths = paths_of(found.submission.runtime_env)
     if not paths:
         return None

@@ -342,7 +342,36 @@ def test_a_job_of_a_rayjob_is_left_to_it(ray: FakeRay) -> None:
         driver(ray, resources={"job": RayJobResource("nightly", 2)})
     )
     assert refusal(driver(ray, resources={"another": RayJobResource("nightly", 2)})) == ""
-    assert "is unknown: forbidden" in refusal(driver(ray, resources=KubernetesError("forbidden")))
+
+
+def test_while_the_rayjobs_cannot_be_listed_a_job_is_unknown_and_not_refused_for_good(ray: FakeRay) -> None:
+    ray.add("job", "run-1")
+    found = driver(ray, resources=KubernetesError("timeout")).snapshot()
+    job = found.job("job")
+    assert isinstance(job, Unknown)
+    assert job.reason == "whether a RayJob restarts job job itself is unknown: timeout"
+    listed = found.jobs()
+    assert not isinstance(listed, Unknown)
+    assert found.obstacles(listed[0]) == [job.reason]
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"working_dir": "/app"}, "the plain path /app, of which Ray's job API takes none"),
+        ({"py_modules": ["gcs://a.zip", "/lib"]}, "the plain path /lib, of which Ray's job API takes none"),
+        ({"env_vars": ["KEY=s3cr3t"]}, "env_vars that are no table"),
+        ({"working_dir": "file:///app.zip", "env_vars": {}}, ""),
+    ],
+)
+def test_a_job_that_has_failed_for_its_environment_is_not_submitted_again(
+    ray: FakeRay, environment: dict[str, Any], reason: str
+) -> None:
+    ray.add("job", "run-1", "FAILED", runtime_env=environment)
+    ray.packages["a.zip"] = b""
+    found = refusal(driver(ray))
+    assert (reason in found) if reason else found == ""
+    assert "s3cr3t" not in found
 
 
 NIGHTLY = {"metadata": {"name": "nightly"}, "spec": {"backoffLimit": 2}, "status": {"jobId": "job"}}
