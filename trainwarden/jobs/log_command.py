@@ -233,7 +233,8 @@ class _Trainer:
     def __init__(self, pid: int | None) -> None:
         ticks = process_start_ticks(pid) if pid is not None else 0
         if ticks is None:
-            raise UsageError(f"--pid: there is no process {pid}")
+            judged = "trainwarden scan LOGFILE judges a log that is over"
+            raise UsageError(f"--pid: there is no process {pid} any more; {judged}")
         self._pid, self._ticks = pid, ticks
         name = f"{pid}-{ticks}" if pid is not None else f"log-{os.getpid()}"
         self.key = AttemptKey("local", name, 0)

@@ -2,7 +2,7 @@
 
 SLURM shows the script of a job, and what it was asked for, until it forgets the job; both are kept in a folder from
 before the job is ended. The variables of the shell that had submitted it are gone. The new job gets those of a login
-(HOME, USER, LOGNAME, SHELL, PATH), `TRAINWARDEN_RUN_ID`, and nothing else of this process.
+(HOME, USER, LOGNAME, SHELL, PATH), `TRAINWARDEN_RUN_ID`, what its target has for it, and nothing else of this process.
 """
 
 from __future__ import annotations

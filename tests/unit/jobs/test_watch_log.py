@@ -143,7 +143,8 @@ def test_how_a_process_has_ended_is_unknown_without_a_word_in_its_log() -> None:
 
 def test_a_process_that_is_not_there_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "train.log"), "--pid=2147483646"]) == 2
-    assert capsys.readouterr().err == "trainwarden watch: --pid: there is no process 2147483646\n"
+    gone = "there is no process 2147483646 any more; trainwarden scan LOGFILE judges a log that is over"
+    assert capsys.readouterr().err == f"trainwarden watch: --pid: {gone}\n"
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path / "train.log"), "--pid=-1"])
     assert end.value.code == 2
