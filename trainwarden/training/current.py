@@ -341,7 +341,7 @@ def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
 def _made_name(key: AttemptKey) -> str:
     """Return the id of a run that was given none: a retry within the process belongs to the run that failed."""
     first = _first_name(key)
-    return f"{first}-{_succeeded[first] + 1}" if first in _succeeded else first
+    return f"{first[:120]}-{_succeeded[first] + 1}" if first in _succeeded else first
 
 
 def _first_name(key: AttemptKey) -> str:
