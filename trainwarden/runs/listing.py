@@ -53,7 +53,10 @@ def _list(place: RecordFolder | RecordPrefix, *, as_json: bool) -> int:
             )
         )
         return 0
-    print_table(_COLUMNS, [_row(read_snapshot(folder), now, is_copy=is_copy) for _, folder in folders])
+    snapshots = [read_snapshot(folder) for _, folder in folders]
+    print_table(_COLUMNS, [_row(snapshot, now, is_copy=is_copy) for snapshot in snapshots])
+    if snapshots and all(each.state is None and each.progress is None and not each.unreadable for each in snapshots):
+        print(f"{place}: none of its folders holds a run record; expected the folder right above them", file=sys.stderr)
     return 0
 
 

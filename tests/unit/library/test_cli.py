@@ -196,3 +196,14 @@ def test_a_runs_folder_that_is_not_there_is_status_2(tmp_path: Path, capsys: pyt
         cli.main(["runs", "--runs-dir", str(tmp_path / "absent")])
     assert end.value.code == 2
     assert str(tmp_path / "absent") in capsys.readouterr().err
+
+
+def test_folders_without_a_record_hint_at_a_place_that_is_too_high(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "r1").mkdir(parents=True)
+    assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.startswith(f"{tmp_path}: none of its folders holds a run record; expected")
+    write_json(tmp_path / "runs" / "r1" / "metadata.json", {"status": "pending"})
+    assert cli.main(["runs", "--runs-dir", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().err == ""
