@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.rounds import median_ratio, quantile, take_turns
 from benchmarks.scrapes_client import Client
 from benchmarks.scrapes_node import GpuNode, write_run
-from benchmarks.scrapes_process import pss_mib, tree
+from benchmarks.scrapes_process import held, pss_mib
 from benchmarks.steps import black_hole
 from benchmarks.tables import Table, verdict
 
@@ -173,10 +173,10 @@ def _endured(sick: _SickNode, server: _Server) -> Table:
         except (OSError, RuntimeError, ValueError):
             errors += 1
         if before is None and number >= scrapes * _WARM_UP:
-            before = _held(server.pid)
+            before = held(server.pid)
     stop.set()
     breaking.join()
-    after, before = _held(server.pid), before or _held(server.pid)
+    after, before = held(server.pid), before or held(server.pid)
     rows = [
         ["scrapes while something breaks or is mended", f"{scrapes:,}", ""],
         ["faults", f"{harm[0]:,}", ""],
@@ -197,12 +197,3 @@ def _break_and_mend(sick: _SickNode, stop: threading.Event, harm: list[int]) -> 
     while not stop.wait(_STEP_SECONDS) or harm[0] % 2:
         sick.break_things(harm[0])
         harm[0] += 1
-
-
-def _held(pid: int) -> dict[str, int]:
-    pids = list(tree(pid))
-    return {
-        "memory, KiB": round(1024 * pss_mib(pid)),
-        "open files": sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in pids),
-        "threads": sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in pids),
-    }

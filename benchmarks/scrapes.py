@@ -1,6 +1,6 @@
 """What a scrape costs, against node_exporter serving as many samples; what the exporter takes while nobody asks.
 
-The environment says how long: `SCRAPES` of each size, `IDLE_SECONDS`.
+The environment says how long: `SCRAPES` of each size, `FAULTY_SCRAPES`, `IDLE_SECONDS`.
 """
 
 import os
@@ -15,6 +15,7 @@ from benchmarks.node_exporter import node_exporter, serving, serving_its_own
 from benchmarks.rounds import median_ratio, quantile, take_turns
 from benchmarks.scrapes_client import Client
 from benchmarks.scrapes_crowds import crowds
+from benchmarks.scrapes_faulty import faulty
 from benchmarks.scrapes_floods import floods
 from benchmarks.scrapes_idle import idle
 from benchmarks.scrapes_node import Node, count_samples
@@ -68,7 +69,7 @@ def measure() -> list[Table]:
         f"{_CPU_RATIO:.0f} times its textfile's (median of the ratios of all rounds), memory under {_PSS_MIB:.0f} MiB."
         + ("" if program else " Not measured, because Debian's package could not be had: node_exporter.")
     )
-    return [Table(_COLUMNS, rows, note), crowds(), floods(), _idle(), idle(), sampling()]
+    return [Table(_COLUMNS, rows, note), crowds(), floods(), faulty(), _idle(), idle(), sampling()]
 
 
 def _compare(folder: Path, size: int, scrapes: int, program: Path | None) -> list[list[str]]:

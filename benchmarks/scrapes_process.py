@@ -27,6 +27,16 @@ def pss_mib(pid: int) -> float:
     return sum(_pss_kib(each) for each in tree(pid)) / 1024
 
 
+def held(pid: int) -> dict[str, int]:
+    """What the whole tree holds: memory, open files and threads."""
+    pids = list(tree(pid))
+    return {
+        "memory, KiB": round(1024 * pss_mib(pid)),
+        "open files": sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in pids),
+        "threads": sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in pids),
+    }
+
+
 def _ticks(pid: int) -> int:
     # Behind the name, which may hold anything.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

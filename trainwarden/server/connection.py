@@ -1,7 +1,8 @@
 """One client's connection: TLS where it is configured, then requests one after the other, each with deadlines.
 
 What a client may hold back, its handshake and the heads of its requests, is taken as it arrives, without waiting: idle
-and slow clients cost no thread. A request whose head is complete is answered in a thread of its own.
+and slow clients cost no thread. A request whose head is complete is answered in a thread of its own, once the client
+has taken the response before it: who asks in a row and never reads gets one.
 
 h11 parses: it decides what is a request, where a body ends, and whether the connection may go on. The head of a
 response is written here, because each body is complete and its length known; h11's own writer would take 60 µs more of
@@ -11,9 +12,11 @@ a scrape. To parse takes h11 80 µs, so the request of a scraper, the same bytes
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import re
 import socket
+import struct
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
@@ -40,6 +43,8 @@ _JOINED_BYTES = 65536
 # How long, and how much, an unread body is drained for: closed at once, the client may never see the response.
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 2**20
+# Asks for the bytes that are not sent yet, because the client does not take them (linux/sockios.h).
+_SIOCOUTQNSD = 0x894B
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -104,6 +109,8 @@ class Connection:
         self._received = bytearray()
         self._searched = 0  # so many bytes of it hold no end of a head
         self._is_ended = False
+        self._is_answered = False
+        self._is_unread = False  # a request waits for the client to take the response before it
         # The last request without a body, as it came: a scraper sends the same bytes each time, parsed once.
         self._last: tuple[bytes, Request, h11.Connection] | None = None
 
@@ -145,9 +152,10 @@ class Connection:
             request, parser = self._request(bytes(self._received))
             if request is None or not self._serve(request, parser):
                 return False
+            self._is_answered = True
             self._received = bytearray(parser.trailing_data[0])
             self._searched = 0
-            if not self._has_head():
+            if not self._has_head() or self._unsent_bytes():
                 break
         if self._server.is_stopping or (self._is_ended and not self._received):
             return False
@@ -199,7 +207,26 @@ class Connection:
             if not self._received:
                 self.deadline = time.monotonic() + self._limits.head_seconds
             self._received += data
-        return "answer"
+        return "write" if self._is_answered and self._waits_for_reader() else "answer"
+
+    def _waits_for_reader(self) -> bool:
+        """Return whether the client has yet to take the last response; the socket is ready to write once it has."""
+        is_unread = self._unsent_bytes() > 0
+        if is_unread != self._is_unread:
+            self._is_unread = is_unread
+            if is_unread:
+                self.deadline = time.monotonic() + self._limits.send_seconds
+            with contextlib.suppress(OSError):  # no socket of TCP: ready once there is room
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, int(is_unread))
+        return is_unread
+
+    def _unsent_bytes(self) -> int:
+        """Return how much of the responses has not left this end; 0 where that cannot be seen."""
+        try:
+            answer = fcntl.ioctl(self.fileno, _SIOCOUTQNSD, bytes(4))
+        except OSError:
+            return 0
+        return int(struct.unpack("=i", answer)[0])
 
     def _has_head(self) -> bool:
         """Return whether what was received holds a head, or can become none."""
@@ -208,9 +235,10 @@ class Connection:
             return False
         if received[0] < _FIRST_LETTER or len(received) > self._limits.head_bytes:
             return True
-        found = _HEAD_END.search(received, max(0, self._searched - 2))
+        if _HEAD_END.search(received, max(0, self._searched - 2)) is not None:
+            return True
         self._searched = len(received)
-        return found is not None
+        return False
 
     def _request(self, received: bytes) -> tuple[Request | None, h11.Connection]:
         """Return the request that begins with `received`, and what parsed it; None for one that cannot be answered."""

@@ -226,6 +226,52 @@ def test_clients_that_send_requests_in_a_row_and_never_read_cost_no_scrape(
             assert [ask(scraper) for _ in range(3)] == [200] * 3
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["in a row", "one after the other"])
+def test_a_client_gets_no_response_before_it_has_taken_the_last_one(
+    serve: Callable[..., Served], *, at_once: bool
+) -> None:
+    page = "x" * 400_000  # the buffers of this end take several of them, those of the client's none
+    asked: list[str] = []
+
+    def handler(request: Request) -> Response:
+        asked.append(request.path)
+        return plain(HTTPStatus.OK, page)
+
+    one = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
+    served = serve(handler)
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(served.connect()) for _ in range(20)]
+        for connection in crowd:
+            if at_once:
+                connection.sendall(b"".join(one % number for number in range(3)))
+            else:
+                connection.sendall(one % 0)
+                assert connection.recv(1, socket.MSG_PEEK)
+                connection.sendall(one % 1)
+        wait_until(lambda: len(asked) == len(crowd))
+        for _ in range(3):
+            assert len(served.ask("/scrape")[1]) == len(page) + 1
+        assert sorted(set(asked)) == ["/0", "/scrape"]
+        assert asked.count("/0") == 20
+        connection = crowd[-1]
+        if not at_once:
+            connection.sendall(one % 2)
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK\r\n") < 3:
+            received += connection.recv(65536)
+        assert [path for path in asked if path not in ("/0", "/scrape")] == ["/1", "/2"]
+
+
+def test_a_client_that_does_not_take_its_response_is_cut_off_though_it_asked_for_more(
+    serve: Callable[..., Served],
+) -> None:
+    served = serve(lambda _: plain(HTTPStatus.OK, "x" * 400_000), limits=Limits(send_seconds=0.2))
+    with served.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        wait_until(lambda: not served.server._waiting._clients)
+        assert read_all(client).count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize("in_a_row", [False, True], ids=["had no response", "asks before it reads"])
 def test_a_place_is_kept_for_a_connection_on_which_a_response_was_read(
     serve: Callable[..., Served], *, in_a_row: bool

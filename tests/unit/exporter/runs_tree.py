@@ -81,7 +81,7 @@ class RunsTree:
         nanoseconds = int(modified * 10**9) + self._writes
         os.utime(path, ns=(nanoseconds, nanoseconds))
 
-    def metadata(self, run_id: str, **keys: Any) -> None:
+    def metadata(self, run_id: str, /, **keys: Any) -> None:
         document = {
             "run_id": run_id,
             "status": "running",
@@ -101,7 +101,7 @@ class RunsTree:
         }
         self.write(run_id, "metadata.json", {key: value for key, value in document.items() if value is not None})
 
-    def progress(self, run_id: str, **keys: Any) -> None:
+    def progress(self, run_id: str, /, **keys: Any) -> None:
         document = {
             "step": 120,
             "total_steps": 1000,
@@ -117,7 +117,7 @@ class RunsTree:
         }
         self.write(run_id, "progress.json", {key: value for key, value in document.items() if value is not None})
 
-    def rank(self, run_id: str, rank: int, **keys: Any) -> None:
+    def rank(self, run_id: str, rank: int, /, **keys: Any) -> None:
         document = {
             "rank": rank,
             "step": 120,

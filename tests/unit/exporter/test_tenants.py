@@ -78,6 +78,26 @@ def test_a_user_with_many_runs_takes_no_place_of_a_user_with_few(tmp_path: Path)
 
 
 @needs_root
+def test_a_record_that_claims_to_be_another_users_run_changes_nothing_of_that_run(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("victim", last_update=to_iso(NOW - 60))
+    tree.progress("victim", step=120)
+    tree.rank("victim", 0, step=120)
+
+    def shown() -> list[str]:
+        return [line for line in tree.text().splitlines() if 'run_id="victim"' in line]
+
+    before = shown()
+    tree.metadata("liar", run_id="victim", status="failed", reason="CUDA out of memory", model="lies")
+    tree.progress("liar", run_id="victim", step=4711)
+    tree.rank("liar", 0, run_id="victim", step=4711)
+    tree.write("liar", "_error", {"run_id": "victim", "attempt_key": KEY, "time": to_iso(NOW), "message": "lies"})
+    give(tree.path / "liar")
+    assert tree.state("liar") == "failed"
+    assert shown() == before
+
+
+@needs_root
 def test_a_user_whose_runs_change_all_the_time_fills_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

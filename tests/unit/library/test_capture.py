@@ -13,7 +13,7 @@ import pytest
 from tests.unit.library.processes import Script, line
 from tests.waiting import wait_until
 from trainwarden.record import capture
-from trainwarden.record.capture import NATIVE, STACKS, answer_path, parse_stacks, read_request, write_request
+from trainwarden.record.capture import NATIVE, NODE, STACKS, answer_path, parse_stacks, read_request, write_request
 from trainwarden.training import stacks
 from trainwarden.training.flight_recorder import flight_recorder_dump
 from trainwarden.training.stacks import CaptureRequests, stacks_of_threads
@@ -60,6 +60,9 @@ def test_each_rank_shows_where_it_hangs_and_one_that_is_stopped_is_the_one_that_
         assert f"in {function}" in first
         assert stat.S_IMODE(answer_path(script.folder, rank, STACKS).stat().st_mode) == 0o600
     assert _answer(script.folder, 2) is None
+    node = answer_path(script.folder, 0, NODE)
+    wait_until(node.exists)
+    assert stat.S_IMODE(node.stat().st_mode) == 0o600
     # The run goes on, where it is not ended after all.
     assert all(process.poll() is None for process in ranks)
 

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.library.processes import Script, line
 from tests.unit.remediator.simulation import Simulation
 from tests.unit.remediator.test_verify import INCIDENT
+from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden.record.capture import answer_path
 from trainwarden_remediator.act.capture import Capturer, prune
@@ -70,6 +71,7 @@ def test_the_rank_that_is_stopped_is_named_and_the_others_show_where_they_stand(
     assert {"0.stacks", "1.stacks", "2.stacks", "job.txt", "summary.txt"} <= {each.name for each in folder.iterdir()}
     assert not (folder / "3.stacks").exists()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
     assert (folder / "job.txt").read_text() == "JobId=7\n"
     assert "in read_shard" in (folder / "1.stacks").read_text()
 
@@ -112,17 +114,27 @@ def test_what_was_read_before_a_long_wait_for_the_scheduler_is_read_again_before
     assert simulation.store.of_run("run-1")[0].reason == "the run goes on by itself: step 41 after 40"
 
 
-def test_what_another_user_left_in_the_record_or_leads_out_of_it_is_no_answer(tmp_path: Path, script: Script) -> None:
+@pytest.mark.parametrize("answer", ["own", "link", pytest.param("another user's", marks=needs_root)])
+def test_what_another_user_left_in_the_record_or_leads_out_of_it_is_no_answer(
+    tmp_path: Path, script: Script, answer: str
+) -> None:
     folder = script.folder
     (folder / "ranks").mkdir(parents=True)
-    secret = tmp_path / "secret"
-    secret.write_text('{"rank": 0, "attempt_key": "local:7:0", "intent": "i"}\nsecret\n')
-    answer_path(folder, 0, "stacks").symlink_to(secret)
     (folder / "ranks" / "0.json").write_text('{"rank": 0, "attempt_key": "local:7:0", "status": "running"}')
+    text = '{"rank": 0, "attempt_key": "local:7:0", "intent": "i"}\nsecret\n'
+    place = answer_path(folder, 0, "stacks")
+    if answer == "link":
+        (tmp_path / "secret").write_text(text)
+        place.symlink_to(tmp_path / "secret")
+    else:
+        place.write_text(text)
+    if answer == "another user's":
+        os.chown(place, ANOTHER, ANOTHER)
     capturer = Capturer(tmp_path / "state", script.runs, {}, 0.5)
     found = wait_until(lambda: capturer.result(HUNG, running=True), timeout=20)
-    assert found.text == "no answer of rank 0"
-    assert not any("secret" in each.read_text() for each in Path(found.folder).glob("*") if each.is_file())
+    kept = [each for each in Path(found.folder).glob("*") if each.is_file() and "secret" in each.read_text()]
+    assert [each.name for each in kept] == (["0.stacks"] if answer == "own" else [])
+    assert (found.text == "no answer of rank 0") == (answer != "own")
 
 
 def test_the_oldest_captures_are_deleted(tmp_path: Path) -> None:
