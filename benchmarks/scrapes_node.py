@@ -18,7 +18,8 @@ from trainwarden.stack.ports import free_port
 HOST = "measured"
 RANKS = 8
 _START_SECONDS = 30.0
-_SAVED = to_iso(time.time() - 600)
+# Neither changes while a run trains.
+_STARTED, _SAVED = to_iso(time.time() - 900), to_iso(time.time() - 600)
 _COLLECTORS = ("runs", "logs", "efa")
 _ALL_COLLECTORS = ("runs", "logs", "transport", "nvidia", "gpu-jobs", "efa", "infiniband", "kernel", "clock", "process")
 
@@ -113,9 +114,9 @@ def write_run(folder: Path, number: int, steps: int = 0) -> None:
     metadata = {
         "run_id": folder.name, "version": 1, "status": "running", "phase": "train", "attempt": 0, "attempt_key": key,
         "job_id": f"{number}-1", "scheduler": "local", "framework": "torch", "model": "llama-3-8b", "method": "sft",
-        "start_time": now, "attempt_start_time": now, "phase_time": now, "last_update": now, "host": HOST,
+        "start_time": _STARTED, "attempt_start_time": _STARTED, "phase_time": _STARTED, "last_update": now,
+        "host": HOST,
     }  # fmt: skip
-    # Saved long ago, and not again with each step.
     saved = {"path": "/checkpoints/1000", "step": 1000, "time": _SAVED, "size_bytes": 16_000_000_000, "count": 1}
     progress = {
         "step": step, "total_steps": 100_000, "loss": 2.25, "learning_rate": 3e-4, "grad_norm": 0.75,

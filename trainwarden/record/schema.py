@@ -190,7 +190,12 @@ class RecordDocument:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values for some fields."""
-        return type(self)(**{**self.__dict__, **changes})
+        if not changes.keys() <= self.KEYS.keys():
+            raise TypeError(f"{type(self).__name__} has only the fields {', '.join(self.KEYS)}")
+        document = self.__new__(type(self))
+        document.__dict__.update(self.__dict__)
+        document.__dict__.update(changes)
+        return document
 
     def __eq__(self, other: object) -> bool:
         if self is other:

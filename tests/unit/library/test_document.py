@@ -1,12 +1,13 @@
 """A file of a record is read with the memory that it needs, and no further than its limit."""
 
+import json
 import os
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from trainwarden.record.document import FileContent, JsonObject, Unreadable, read_file, read_open
+from trainwarden.record.document import FileContent, JsonObject, Unreadable, parse_json, read_file, read_open
 
 
 def test_a_short_file_takes_no_memory_for_a_long_one(tmp_path: Path) -> None:
@@ -53,3 +54,23 @@ def test_a_whole_number_that_no_counter_reaches_is_a_problem_of_the_record(value
     [problem] = found.problems
     assert problem.startswith("step: '1" if value > 2**63 else "step: '9")
     assert problem.endswith("is not a whole number below 2^63")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": 1}', b'{"a": 1}\n', b'{"a": 1} \n\n', b' {"a": 1}', b'\xef\xbb\xbf{"a": 1}',
+        '{"a": 1}'.encode("utf-16"), b'{"a": "\xed\xa0\x80"}', b'{"a": "\xff"}', b'{"a": 1} x', b'{"a": 1}{"b": 2}', b'{"a": ', b'{"a"', b'{"',
+        b'{"a": nul}', b'{"a": NaN}', b'{"a":' * 100_000,
+    ],
+)  # fmt: skip
+def test_an_object_reads_as_json_reads_it(data: bytes) -> None:
+    found = parse_json(FileContent(data, 0.0), "f")
+    try:
+        expected = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        assert isinstance(found, Unreadable)
+        assert found.reason == f"is not JSON: {error}"
+    else:
+        assert isinstance(found, JsonObject)
+        assert repr(found.values) == repr(expected)

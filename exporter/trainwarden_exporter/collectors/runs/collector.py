@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import operator
 import time
 from collections import Counter
 from dataclasses import replace
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.shared_state import SharedState
 
+_PLACE = operator.attrgetter("rank", "host", "gpu", "uuid", "gpu_taken_bytes", "pid")
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
 
@@ -162,7 +164,7 @@ class RunsCollector:
         mine = sorted((each for each, _ in granted), key=lambda each: each.folder.run_id)
         self._publish(mine, now)
         self._filesystems.ask(each.record for each in mine if self._has_files(each))
-        self._processes.look(beat for each in mine for beat in self._ranks(each.folder, each.record))
+        self._processes.look(beat for each in mine for beat in self._ranks(each.folder, each.record) if beat.pid)
         for each in mine:
             with self._problems.isolated(each.folder.run_id):
                 self._add(families, each, now)
@@ -263,10 +265,7 @@ class RunsCollector:
 
     def _add_rank_places(self, families: Families, folder: RunFolder, ranks: Sequence[RankBeat]) -> None:
         """Add what seldom changes of the ranks, though each beat is another object."""
-        places = [
-            (beat.rank, beat.host, beat.gpu, beat.uuid, beat.gpu_taken_bytes, beat.pid, self._processes.state(beat))
-            for beat in ranks
-        ]
+        places = [(*_PLACE(beat), self._processes.state(beat) if beat.pid else None) for beat in ranks]
         if folder.cached_places is None or folder.cached_places.made_from != places:
             own = Families()
             for beat, place in zip(ranks, places, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from trainwarden.record.clock import from_own_form
 from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import METADATA, PROGRESS
 from trainwarden.record.metadata import Metadata, parse_metadata
@@ -21,13 +22,46 @@ _MAX_PROBLEMS = 20
 _MAX_ATTEMPTS = 16
 _MAX_VARIABLES, _MAX_VALUE = 256, 1024
 
+_LAST_UPDATE = b'"last_update": "'
+_TIME_BYTES = 27
+
 D = TypeVar("D", bound="RecordDocument")
 
 
-def read_metadata(files: OwnedFolder, limit: int) -> Metadata | Unreadable | None:
-    """Return `metadata.json` of a run's folder, of at most `limit` bytes; None if there is none."""
-    content = files.read(METADATA, limit)
-    found = parse_metadata(content, files.path_of(METADATA)) if isinstance(content, FileContent) else content
+class MetadataReader:
+    """Reads the `metadata.json` of a run's folder, of at most `limit` bytes.
+
+    A heartbeat changes only its `last_update`. Where the rest is that of before, which a hash shows without keeping it,
+    nothing else is parsed.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest: int | None = None
+        self._known = Metadata()
+
+    def __call__(self, files: OwnedFolder) -> Metadata | Unreadable | None:
+        """Return the document; None if there is none."""
+        content = files.read(METADATA, self._limit)
+        if not isinstance(content, FileContent):
+            return content
+        head, _, behind = content.data.partition(_LAST_UPDATE)
+        stated, tail = behind[:_TIME_BYTES], behind[_TIME_BYTES:]
+        time, rest = from_own_form(stated.decode("latin-1")), hash((head, tail))
+        if time is not None and rest == self._rest:
+            if time != self._known.last_update:
+                self._known = self._known.replace(last_update=time)
+            return self._known
+        self._rest = None
+        found = _metadata_of(content, files)
+        # Where it stands more than once, only one of them is that of the document.
+        if isinstance(found, Metadata) and found.last_update == time and _LAST_UPDATE not in tail:
+            self._rest, self._known = rest, found
+        return found
+
+
+def _metadata_of(content: FileContent, files: OwnedFolder) -> Metadata | Unreadable:
+    found = parse_metadata(content, files.path_of(METADATA))
     if not isinstance(found, Metadata):
         return found
     current = tuple(attempt for attempt in found.attempts if attempt.key == found.attempt_key)

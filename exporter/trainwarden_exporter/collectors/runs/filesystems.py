@@ -83,6 +83,8 @@ class RunFilesystems:
         self._asked_at = float("-inf")
         self._mounts: tuple[str, ...] = ()
         self._of_path: dict[str, str | None] = {}
+        # Of each run its paths and their mounts, until then too.
+        self._of_run: dict[str, tuple[tuple[str | None, str | None], dict[str, str]]] = {}
         self._questions: dict[str, _Question] = {}
         self._rooms: dict[str, Room] = {}
         # Of each run, until the file systems are asked again.
@@ -99,7 +101,7 @@ class RunFilesystems:
         if self._clock() - self._asked_at < ASK_SECONDS:
             return
         self._asked_at = self._clock()
-        self._samples = {}
+        self._samples, self._of_run = {}, {}
         self._mounts, self._of_path = mount_points(self._mounts_file), {}
         wanted = sorted({mount for record in records for mount in self._uses(record).values()})[:MAX_FILESYSTEMS]
         self._rooms = {mount: room for mount, room in self._rooms.items() if mount in wanted}
@@ -129,13 +131,19 @@ class RunFilesystems:
         if record.state != "running":
             return {}
         metadata, progress = record.metadata, record.progress
-        paths = {RECORD: f"{self._runs}/{record.run_id}"}
-        if metadata is not None and metadata.log_path:
-            paths[LOGS] = _TEMPLATE.split(metadata.log_path, maxsplit=1)[0]
-        if progress is not None and progress.checkpoint is not None:
-            paths[CHECKPOINTS] = progress.checkpoint.path
-        found = {use: self._mount(path) for use, path in paths.items()}
-        return {use: mount for use, mount in found.items() if mount is not None}
+        log_path = metadata.log_path if metadata is not None else None
+        checkpoint = progress.checkpoint.path if progress is not None and progress.checkpoint is not None else None
+        known = self._of_run.get(record.run_id)
+        if known is None or known[0] != (log_path, checkpoint):
+            paths = {RECORD: f"{self._runs}/{record.run_id}"}
+            if log_path:
+                paths[LOGS] = _TEMPLATE.split(log_path, maxsplit=1)[0]
+            if checkpoint is not None:
+                paths[CHECKPOINTS] = checkpoint
+            found = {use: self._mount(path) for use, path in paths.items()}
+            uses = {use: mount for use, mount in found.items() if mount is not None}
+            known = self._of_run[record.run_id] = ((log_path, checkpoint), uses)
+        return known[1]
 
     def _mount(self, path: str) -> str | None:
         if path not in self._of_path:

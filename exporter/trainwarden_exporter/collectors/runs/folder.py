@@ -16,7 +16,7 @@ from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.superseded import Superseded, lives_beside, superseded_file
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.documents import (
-    read_metadata,
+    MetadataReader,
     read_progress,
     read_sentinel,
     read_superseded,
@@ -166,7 +166,7 @@ class RunFolder:
         self._crash_budget = crash_budget
         self._crashed: tuple[str | None, Sentinel | None] = (None, None)
         limit = limits.file_bytes
-        self._metadata = CachedFile(METADATA, partial(read_metadata, limit=limit))
+        self._metadata = CachedFile(METADATA, MetadataReader(limit))
         self._progress = CachedFile(PROGRESS, partial(read_progress, limit=limit))
         self._error = CachedFile(ERROR, partial(read_sentinel, ERROR, limit))
         self._completion = CachedFile(COMPLETE, partial(read_sentinel, COMPLETE, limit))

@@ -71,9 +71,9 @@ class RankProcesses:
 
     def _process(self, beat: RankBeat) -> _Process | None:
         """Return the process to look at; None for a rank of another host, or one that has recorded its end."""
-        if beat.host != self._host or beat.status not in (None, "running"):
+        if not beat.pid or beat.host != self._host or beat.status not in (None, "running"):
             return None
-        if not beat.pid or beat.process_start is None or beat.pid_namespace is None:
+        if beat.process_start is None or beat.pid_namespace is None:
             return None
         if self._namespace is None:
             self._namespace = pid_namespace(self._procfs)

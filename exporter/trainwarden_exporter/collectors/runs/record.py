@@ -182,8 +182,11 @@ def last_activity(record: RunRecord, now: float) -> float:
         stated += [metadata.last_update, metadata.end_time, metadata.attempt_start_time, metadata.start_time]
     if progress:
         stated += [progress.last_updated, progress.step_time]
-    times = [time for time in stated if plausible_timestamp(time, now) is not None and time is not None]
-    return max(times, default=record.modified)
+    latest = max([time for time in stated if time is not None], default=None)
+    if plausible_timestamp(latest, now) is None:  # as in few records
+        times = [time for time in stated if plausible_timestamp(time, now) is not None and time is not None]
+        latest = max(times, default=None)
+    return record.modified if latest is None else latest
 
 
 @dataclass(frozen=True)

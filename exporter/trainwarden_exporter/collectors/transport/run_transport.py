@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainwarden.record.document import Unreadable
 from trainwarden.record.metadata import Metadata
 from trainwarden.signals.nccl_lines import EFA, IB, OFI, SOCKET, ProcessNetworks, parse_lines
-from trainwarden_exporter.collectors.runs.documents import read_metadata
+from trainwarden_exporter.collectors.runs.documents import MetadataReader
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS
 from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
 from trainwarden_exporter.collectors.transport.environment import of_process, of_record, requested_network
@@ -105,7 +105,7 @@ class RunTransport:
         self._tries -= 1
         try:
             with OwnedFolder.opened(run.folder) as files:
-                metadata = read_metadata(files, DEFAULT_LIMITS.file_bytes)
+                metadata = MetadataReader(DEFAULT_LIMITS.file_bytes)(files)
                 ranks = read_rank_files(files, DEFAULT_LIMITS, node.host, MAX_RANKS)
         except OSError:
             return

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree, opened_files
 from trainwarden.record.clock import to_iso
+from trainwarden.record.metadata import Metadata
 from trainwarden_exporter.collectors.runs import collector, series
+from trainwarden_exporter.collectors.runs.documents import MetadataReader
+from trainwarden_exporter.core.owned_folder import OwnedFolder
 
 LATER = 10.0
 
@@ -65,6 +70,37 @@ def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pyte
     tree.metadata("r", phase="eval", last_update=to_iso(NOW + 30))
     assert tree.value("training_phase", run_id="r", phase="eval") == 1
     assert made == ["add_progress", "add_progress", "add_settings"]
+
+
+@pytest.mark.parametrize("where", ["nowhere", "before", "behind", "in a text"])
+def test_a_metadata_file_of_which_only_the_heartbeat_changes_reads_as_any_other(tmp_path: Path, where: str) -> None:
+    """Nothing but that time is then parsed: it must be the document's own, and all else that of before."""
+    reader, folder = MetadataReader(2**20), tmp_path / "r"
+    folder.mkdir()
+
+    def read(beat: float, other: float = 0.0, **keys: Any) -> Metadata:
+        document: dict[str, Any] = {"status": "running", "last_update": to_iso(NOW + beat), **keys}
+        nested = {"environment": {"last_update": to_iso(NOW + other)}}
+        text = {"reason": f'"last_update": "{to_iso(NOW + other)}'}
+        document = {
+            "nowhere": document, "before": nested | document, "behind": document | nested, "in a text": text | document
+        }[where]  # fmt: skip
+        (folder / "metadata.json").write_text(json.dumps(document))
+        with OwnedFolder.opened(folder) as files:
+            found, fresh = reader(files), MetadataReader(2**20)(files)
+        assert isinstance(found, Metadata)
+        assert found == fresh
+        return found
+
+    assert read(0).last_update == NOW
+    assert read(5).last_update == NOW + 5
+    assert read(5) is read(5) or where in ("before", "behind")
+    read(10, other=10)
+    read(10, other=20)
+    read(15, phase="eval")
+    assert read(20, phase="eval").phase == "eval"
+    assert read(25, phase="load").phase == "load"
+    assert read(30, status="failed").status == "failed"
 
 
 @pytest.mark.parametrize("what", ["metadata", "progress", "rank", "error", "completion", "gone"])
