@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import operator
+import os
 import time
 from collections import Counter
 from dataclasses import replace
