@@ -60,8 +60,9 @@ def test_a_whole_number_that_no_counter_reaches_is_a_problem_of_the_record(value
     "data",
     [
         b'{"a": 1}', b'{"a": 1}\n', b'{"a": 1} \n\n', b' {"a": 1}', b'\xef\xbb\xbf{"a": 1}',
-        '{"a": 1}'.encode("utf-16"), b'{"a": "\xed\xa0\x80"}', b'{"a": "\xff"}', b'{"a": 1} x', b'{"a": 1}{"b": 2}', b'{"a": ', b'{"a"',
-        b'{"', b'{"a": nul}', b'{"a": NaN}', b'{"a":' * 100_000,
+        '{"a": 1}'.encode("utf-16"), b'{"a": "\xed\xa0\x80"}', b'{"a": "\xff"}',
+        b'{"a": 1} x', b'{"a": 1}{"b": 2}', b'{"a": ', b'{"a"', b'{"', b'{"a": nul}', b'{"a": NaN}',
+        b'{"a":' * 100_000,
     ],
 )  # fmt: skip
 def test_an_object_reads_as_json_reads_it(data: bytes) -> None:
