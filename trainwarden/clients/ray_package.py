@@ -16,6 +16,8 @@ from pathlib import Path
 
 # Ray's own limit for what it keeps.
 MAX_PACKAGE_BYTES = 500 * 2**20
+# What the names of packages that are uploaded from here begin with.
+UPLOADED = "trainwarden-"
 _SKIPPED = (".git", "__pycache__")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -45,7 +47,7 @@ def pack(folder: Path, excluded: tuple[str, ...] = ()) -> bytes:
 
 def package_name(content: bytes) -> str:
     """Return the name of a package, which tells it from those with other content."""
-    return f"trainwarden-{digest(content)}.zip"
+    return f"{UPLOADED}{digest(content)}.zip"
 
 
 def digest(content: bytes) -> str:

@@ -13,7 +13,7 @@ from trainwarden.clients.ray_jobs import RayReserved
 from trainwarden.clients.ray_package import CannotPack, pack
 from trainwarden_remediator.config import RemediatorSettings
 from trainwarden_remediator.drivers.ray_access import ray_jobs
-from trainwarden_remediator.drivers.ray_templates import AMOUNT_TOLERANCE, RayTemplates, shown
+from trainwarden_remediator.drivers.ray_templates import AMOUNT_TOLERANCE, RayTemplate, RayTemplates, shown
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.incident import clean
 
@@ -131,7 +131,13 @@ def register(settings: RemediatorSettings, arguments: argparse.Namespace) -> int
             packages[name] = pack(working_dir, tuple(arguments.exclude))
         except CannotPack as error:
             raise ConfigError([f"--working-dir: {error}"]) from None
-    path = templates.write(found.job.run_id, reserved, packages, arguments.train_max_failures)
+    train_max_failures = arguments.train_max_failures
+    if (before := _before(templates, found.job.run_id)) is not None:
+        # What is not given this time holds on: another registration would lose it.
+        copies = {name: file for name in names if name not in packages and (file := before.copy_of(name))}
+        packages |= {name: templates.package(file) for name, file in copies.items()}
+        train_max_failures = before.ray_train_max_failures if train_max_failures is None else train_max_failures
+    path = templates.write(found.job.run_id, reserved, packages, train_max_failures)
     print(f"{path}: the entrypoint of run {found.job.run_id} reserves {shown(reserved) or 'nothing'}")
     if seen is None and (missing := given.missing()):
         print(f"  Ray does not show it any more; not given: {', '.join(missing)}")
@@ -139,6 +145,14 @@ def register(settings: RemediatorSettings, arguments: argparse.Namespace) -> int
         kept = "a copy is kept" if name in packages else "no copy: it is kept in Ray while the remediator runs"
         print(f"  package gcs://{name}: {kept}")
     return 0
+
+
+def _before(templates: RayTemplates, run_id: str) -> RayTemplate | None:
+    """Return the template that there is; None also where it cannot be used, and is to be replaced."""
+    try:
+        return templates.of(run_id)
+    except ConfigError:
+        return None
 
 
 def _given(arguments: argparse.Namespace) -> GivenReservations:

@@ -376,7 +376,7 @@ class RayDriver:
         except ConfigError as error:
             return clean(str(error), 400)
         for name in found.submission.packages():
-            if template is not None and name in template.packages:
+            if template is not None and template.copy_of(name) is not None:
                 continue
             if not self._api.keep_package(name):
                 return (
@@ -395,9 +395,10 @@ class RayDriver:
         """
         names: dict[str, str] = {}
         for name in job.packages():
-            if name not in template.packages:
+            file = template.copy_of(name)
+            if file is None:
                 continue
-            content = self._templates.package(template.packages[name])
+            content = self._templates.package(file)
             names[name] = package_name(content)
             self._api.keep_package(names[name])
             answer = self._api.upload_package(names[name], content)

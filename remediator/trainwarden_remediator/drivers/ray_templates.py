@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from trainwarden.clients.ray_jobs import RayReserved
-from trainwarden.clients.ray_package import MAX_PACKAGE_BYTES, digest
+from trainwarden.clients.ray_package import MAX_PACKAGE_BYTES, UPLOADED, digest
 from trainwarden.errors import UsageError
 from trainwarden.regular_file import read_regular_file
 from trainwarden.yaml_file import read_yaml
@@ -61,6 +61,15 @@ class RayTemplate(BaseModel):
             if not name or name.startswith(".") or "/" in name:
                 raise ValueError(f"{name!r}: expected the name of a file in the same folder")
         return packages
+
+    def copy_of(self, package: str) -> str | None:
+        """Return the file that is the copy of a package; None without one.
+
+        A restart uploads it under another name, which ends with the same digest as the file that RayTemplates writes.
+        """
+        ending = package.removeprefix(UPLOADED)
+        uploaded = (file for file in self.packages.values() if ending != package and file.endswith(f"-{ending}"))
+        return self.packages.get(package) or next(uploaded, None)
 
     @property
     def reserved(self) -> RayReserved:

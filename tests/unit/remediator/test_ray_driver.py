@@ -267,6 +267,20 @@ def test_packages_of_jobs_that_may_be_restarted_are_kept_and_a_lost_one_is_refus
     assert new["py_modules"][1] == "s3://b/x.zip"
 
 
+def test_the_copy_of_a_package_serves_each_later_restart_as_well(ray: FakeRay, tmp_path: Path) -> None:
+    ray.add("job", "run-1", "FAILED", runtime_env={"working_dir": "gcs://code.zip"})
+    RayTemplates(tmp_path).write("run-1", RayReserved(), {"code.zip": b"a copy", "lib.zip": b"another"})
+    assert driver(ray, tmp_path).commit(target()).outcome is CallOutcome.ACCEPTED
+    ray.end(NEXT, "FAILED")
+    ray.packages.clear()  # Ray has deleted what the restart had uploaded
+    again = RestartTarget("f" * 32, "run-1", NEXT, 0, "it fails", shape=Shape.SUBMIT, attempt=1)
+    answer = driver(ray, tmp_path).commit(again)
+    assert answer.outcome is CallOutcome.ACCEPTED, answer.detail
+    [(name, content)] = ray.packages.items()
+    assert content == b"a copy"
+    assert ray.jobs[submission_id(again)]["runtime_env"]["working_dir"] == f"gcs://{name}"
+
+
 @pytest.mark.parametrize("state", ["RUNNING", "FAILED", "STOPPED"])
 def test_packages_of_what_may_start_again_are_looked_for_now_and_then(
     ray: FakeRay, monkeypatch: pytest.MonkeyPatch, state: str

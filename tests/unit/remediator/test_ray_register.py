@@ -66,6 +66,22 @@ def test_what_is_given_may_not_contradict_what_ray_shows(
     assert json.loads((tmp_path / "run-1.yaml").read_text())["entrypoint_resources"] == {"special": 2}
 
 
+def test_another_registration_keeps_the_copy_and_the_number_that_it_does_not_give_anew(
+    ray: FakeRay, register: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run-1.yaml").write_text("entrypoint_num_gpus: many\n")
+    ray.jobs["job"]["runtime_env"] = {"working_dir": "gcs://code.zip"}
+    (tmp_path / "code.zip").write_bytes(b"a copy")
+    assert register(f"--working-dir={tmp_path}/code.zip") == 0
+    assert register("--train-max-failures=0") == 0
+    assert "package gcs://code.zip: a copy is kept" in capsys.readouterr().out
+    assert register() == 0
+    template = RayTemplates(tmp_path).of("run-1")
+    assert template is not None
+    assert template.ray_train_max_failures == 0
+    assert RayTemplates(tmp_path).package(template.packages["code.zip"]) == b"a copy"
+
+
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
