@@ -109,9 +109,9 @@ class Actor:
         started = job.started if isinstance(job, ScheduledJob) else None
         if any(each.job_started not in (None, started) for each in self._made("prepare", driver, target)):
             return Forgotten(
-                f"the scheduler was started again and has begun job {target.job_id} once more under the restart count "
+                f"the scheduler was started again, and job {target.job_id} has begun once more under the restart count "
                 f"{target.generation}, which the incident was about: this start is left alone. If it hangs, "
-                f"end it (scontrol requeue {target.job_id})"
+                f"{_end_by_hand(target)}"
             )
         return None
 
@@ -242,6 +242,12 @@ def _given(target: RestartTarget) -> str:
     if target.shape is Shape.SUBMIT:
         return f"the next start of job {target.job_id} had been submitted, and does not show it"
     return f"job {target.successor or target.job_id} had been released, and shows it held"
+
+
+def _end_by_hand(target: RestartTarget) -> str:
+    if target.shape is Shape.REQUEUE:
+        return f"end it (scontrol requeue {target.job_id})"
+    return "end it, and submit it again"
 
 
 def _by_hand(target: RestartTarget) -> str:

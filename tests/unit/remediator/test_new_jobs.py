@@ -313,6 +313,21 @@ def test_a_start_is_not_given_again_by_a_scheduler_that_was_started_again(make: 
     assert simulation.our_starts == []
 
 
+def test_a_job_that_a_person_submits_under_the_old_id_after_a_new_head_is_left(make: Make) -> None:
+    """Ray takes an id once, and forgets that with its head."""
+    simulation = make(shape=Shape.SUBMIT)
+    running = simulation.cluster.save()
+    while simulation.cluster.state is not JobState.ENDING:
+        simulation.tick()
+    simulation.cluster.forget((*running[:3], simulation.clock.elapsed))
+    simulation.driver.boots += 1
+    [incident] = simulation.settle()
+    assert simulation.driver.calls == ["prepare: none"]
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "this start is left alone. If it hangs, end it, and submit it again" in incident.reason
+    assert simulation.cluster.state is JobState.RUNNING
+
+
 def test_nodes_that_the_old_job_avoids_for_a_while_are_taken_back_from_the_new_one(make: Make) -> None:
     """Those that its user has named stay."""
     simulation = make(shape=Shape.RESUBMIT)
