@@ -51,6 +51,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.remediator.simulation import DOUBT_SECONDS, ENDING_TICKS, Cluster, Crash, Simulation
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.act.storm import ALERT as STORM
+from trainwarden_remediator.act.sweep import ALERT as HELD_JOB
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.database import FILE
 from trainwarden_remediator.database.schema import calls
@@ -573,6 +574,7 @@ class AnyOrder(RuleBasedStateMachine):
             # A clock that was set back puts a restart off by as much: no fault lasts for ever.
             ahead = max((each.not_before for each in simulation.store.open_incidents()), default=0.0)
             simulation.clock.jump += max(0.0, ahead - simulation.clock.now())
+            simulation.clock.elapsed += 60  # held jobs are looked for each minute
             simulation.settle(hurry=True)
             queued = any(each.state is JobState.WAITING for each in simulation.clusters)
             if not (self._waiting() or simulation.store.open_incidents() or queued):
@@ -586,7 +588,9 @@ class AnyOrder(RuleBasedStateMachine):
         for cluster in simulation.clusters:
             held = cluster.state is JobState.HELD and cluster.held_by_requeue
             assert not held or cluster.run_id in self._told(), "left held by a call of ours, and nobody is paged"
-            acted = {each.cluster for each in self._of_run(cluster) if each.action is not Action.NONE}
+            # A held job is found in a scheduler, which is of no other cluster.
+            of_alerts = (each for each in self._of_run(cluster) if each.alert != HELD_JOB)
+            acted = {each.cluster for each in of_alerts if each.action is not Action.NONE}
             assert acted <= {"ours"}, "S3: because of another cluster"
         for alert in simulation.alerts_now():
             of_run = simulation.store.of_run(alert.run_id or "", "ours")

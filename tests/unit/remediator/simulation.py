@@ -329,8 +329,11 @@ class Cluster:
         if self.state is JobState.HELD:
             self._begin(ours=True)
 
-    def launcher_restart(self, token: str, expected: int) -> CallOutcome:
-        """What the launcher does: end and start, once per token and only from the generation that was seen."""
+    def launcher_restart(self, token: str, expected: int, *, late: bool = False) -> CallOutcome:
+        """What the launcher does: end and start, once per token and only from the generation that was seen.
+
+        `late` is a call that takes effect when it is no longer in doubt: the restart may have been withdrawn by then.
+        """
         if self.given_away:
             self._touch_another("restarted", late=False)
         if token in self.tokens:
@@ -338,7 +341,7 @@ class Cluster:
         if self.over or self.generation != expected or self.state is JobState.ENDING:
             return CallOutcome.UNCLEAR
         self.tokens[token] = self.generation + 1
-        failure = "stall" if self.state is JobState.RUNNING else "crash"
+        failure = "late" if late else "stall" if self.state is JobState.RUNNING else "crash"
         self.starts.append(Start(self.generation, True, self.started, failure, self.high_water))
         self._end(JobState.RUNNING, failure)
         return CallOutcome.ACCEPTED
@@ -570,8 +573,9 @@ class FakeDriver:
             if self.two_phase:
                 cluster.release(late=late or behind)
                 return CallOutcome.ACCEPTED
-            return cluster.launcher_restart(target.incident, target.generation)
+            return cluster.launcher_restart(target.incident, target.generation, late=self.clock.elapsed >= doubted)
 
+        doubted = self.clock.elapsed + DOUBT_SECONDS
         result = self._call("submit" if submits else "commit", cluster, apply, target)
         return replace(result, job_id=made[0]) if result.outcome is CallOutcome.ACCEPTED and made else result
 
