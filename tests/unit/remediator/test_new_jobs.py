@@ -317,7 +317,7 @@ def test_a_job_that_a_person_submits_under_the_old_id_after_a_new_head_is_left(m
     """Ray takes an id once, and forgets that with its head."""
     simulation = make(shape=Shape.SUBMIT)
     running = simulation.cluster.save()
-    while simulation.cluster.state is not JobState.ENDING:
+    while not simulation.cluster.ending:
         simulation.tick()
     simulation.cluster.forget((*running[:3], simulation.clock.elapsed))
     simulation.driver.boots += 1
