@@ -258,7 +258,9 @@ def test_a_client_gets_no_response_before_it_has_taken_the_last_one(
             connection.sendall(one % 2)
         received = b""
         while received.count(b"HTTP/1.1 200 OK\r\n") < 3:
-            received += connection.recv(65536)
+            part = connection.recv(65536)
+            assert part
+            received += part
         assert [path for path in asked if path not in ("/0", "/scrape")] == ["/1", "/2"]
 
 
