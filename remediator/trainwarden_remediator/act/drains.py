@@ -83,13 +83,19 @@ def changes(nodes: Collection[SlurmNode], wanted: dict[str, Exclusion], now: flo
 
 
 class Drains:
-    """Drains and resumes nodes; drains none where `at_most` is 0, which is the default of the service."""
+    """Drains and resumes nodes; drains none where `at_most` is 0, which is the default of the service.
 
-    def __init__(self, client: SlurmClient, store: Store, clock: Clock, at_most: int) -> None:
+    `scheduler` is the name of the driver under which it is stored which nodes jobs avoid.
+    """
+
+    def __init__(
+        self, client: SlurmClient, store: Store, clock: Clock, at_most: int, *, scheduler: str = "slurm"
+    ) -> None:
         self._client = client
         self._store = store
         self._clock = clock
         self._at_most = at_most
+        self._scheduler = scheduler
         self._looked: float | None = None
 
     def reconcile(self) -> list[Change]:
@@ -102,7 +108,9 @@ class Drains:
         if isinstance(nodes, Unknown):
             log.warning("no node is drained or resumed: %s", nodes.reason)
             return []
-        wanted = {node: each for of_job in self._store.exclusions("slurm").values() for node, each in of_job.items()}
+        wanted = {
+            node: each for of_job in self._store.exclusions(self._scheduler).values() for node, each in of_job.items()
+        }
         done = []
         for change in changes(nodes, wanted, self._clock.now(), self._at_most):
             if self._make(change):
@@ -118,7 +126,9 @@ class Drains:
         number = None
         with suppress(KeyError, InvalidAttemptKey):  # of another database, or one that names no start
             incident = self._store.incident(found[1] if found else "")
-            call = Call(incident.id, "slurm", incident.job_id or "", incident.generation, verb, self._clock.now())
+            call = Call(
+                incident.id, self._scheduler, incident.job_id or "", incident.generation, verb, self._clock.now()
+            )
             number = self._store.begin_call(call)
         result = make(self._client, change)
         outcome = CallOutcome.REFUSED if result.refused else CallOutcome.UNCLEAR

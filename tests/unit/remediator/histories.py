@@ -14,19 +14,17 @@ itself what no caller may do; it does not know what the remediator believes.
   `_why_forbidden`, at each call that ends an attempt.
 - S8, labels reach no command, SQL or markup: test_slurm_driver.py, test_store.py, test_notify.py.
 - S9, the chain of the log is whole and each call that the scheduler saw is on record: `teardown`.
-- S10, a node that a person has drained is left: test_crash_points.py, test_drains.py: no run of this file drains.
+- S10, a node that a person has drained is left: `AnyOrderOfBadNodes`; test_crash_points.py, test_drains.py.
 - L1, once faults stop each alert gets its answer with a reason, and each intent its end; L2, also an alert that no
   webhook has brought; L3, no call is in doubt once the window of doubt is over: `teardown`. L3, none is repeated before
   that, noted by `FakeDriver`, and none is given up: `what_may_come_late_is_awaited`.
 - L4, whatever waits for a person pages until it needs none: `what_waits_for_a_person_pages`.
 
-`AnyOrder` proves these of one run whose scheduler ends and starts by two calls, `AnyOrderInOneCall` of one with a call
-for both (S2 and the doubt about single calls are its own); the machines of several runs, S3, S6 and S7 also across runs
-and storms; those that are forgetful, S1 to S3 where a scheduler forgets what it has acknowledged. mutations.py names
-the faults in the remediator that they have been seen to find.
-
-`python -m tests.unit.remediator.histories` prints how many histories of each machine had how many starts, and what
-else.
+`AnyOrder` proves these of one run whose scheduler ends and starts by two calls. machines.py has those of other
+schedulers: with a call for both (S2 and the doubt about single calls are its own), or that give a job a new id; of
+several runs, S3, S6 and S7 also across runs and storms; that are forgetful, S1 to S3 where a scheduler forgets what it
+has acknowledged; and of nodes with defects. mutations.py names the faults in the remediator that they have been seen to
+find.
 """
 
 from __future__ import annotations
@@ -35,16 +33,14 @@ import json
 import os
 import shutil
 import sqlite3
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import hypothesis
 import sqlalchemy as sa
-from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -101,6 +97,8 @@ class AnyOrder(RuleBasedStateMachine):
     runs = 1
     # Of all jobs, where the scheduler knows users.
     user: int | None = 1000
+    # By what a restart needs.
+    policies = POLICIES
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +123,7 @@ class AnyOrder(RuleBasedStateMachine):
     )
     def a_history_begins(self, needs: str, then: str, capture: float, pace: int) -> None:
         simulation, self.needs, self.pace = self.simulation, needs, pace
-        simulation.policies.take(replace(simulation.policies, default=POLICIES[needs]))
+        simulation.policies.take(replace(simulation.policies, default=self.policies[needs]))
         simulation.captures.seconds = capture
         for cluster in simulation.clusters:
             cluster.user = self.user  # from the start, as a job's user never changes: an old answer has it too
@@ -671,88 +669,3 @@ def _needs_nobody(incident: Incident, cluster: Cluster) -> bool:
     newer = incident.attempt is not None and cluster.attempt > incident.attempt
     passed = incident.step_before is not None and cluster.high_water > incident.step_before
     return incident.alert == STORM or cluster.over or newer or passed
-
-
-class AnyOrderInOneCall(AnyOrder):
-    """The same for a scheduler such as the local launcher."""
-
-    two_phase = False
-
-
-class AnyOrderOfSeveral(AnyOrder):
-    """Three runs, each with a job and a node of its own."""
-
-    runs = 3
-
-    @rule(number=st.integers(1, 2), shared=st.booleans())
-    def a_job_is_on_the_node_of_another(self, number: int, shared: bool) -> None:  # hypothesis names it
-        self.simulation.clusters[number].nodes = ("n1",) if shared else (f"n{number + 1}",)
-
-
-class SeveralInOneCall(AnyOrderOfSeveral):
-    """The same for the local launcher."""
-
-    two_phase = False
-
-
-class Forgetful(AnyOrder):
-    """A scheduler that forgets what it has acknowledged, and so uses counts of starts and ids of jobs again."""
-
-    @rule(seconds=st.integers(1, 9), number=st.integers(0, 9))
-    def the_scheduler_forgets_what_it_has_acknowledged(self, seconds: int, number: int) -> None:
-        cluster = self._numbered(number)
-        if len(cluster.past) >= seconds and not cluster.over:
-            cluster.forget(cluster.past[-seconds])
-            self.simulation.driver.boots += 1
-
-    @precondition(lambda self: self.simulation.clock.elapsed > 20)
-    @rule(number=st.integers(0, 9))
-    def the_id_of_a_lost_job_is_given_to_another(self, number: int) -> None:
-        cluster = self._numbered(number)
-        if not cluster.over:
-            cluster.give_away()
-            self.simulation.driver.boots += 1
-
-
-class ForgetfulOfSeveral(Forgetful, AnyOrderOfSeveral):
-    """The same of three runs."""
-
-
-# Of 500 histories; those of three runs take several times as long.
-SHARES: dict[type[AnyOrder], int] = {
-    AnyOrder: 160,
-    AnyOrderInOneCall: 100,
-    Forgetful: 160,
-    AnyOrderOfSeveral: 30,
-    SeveralInOneCall: 20,
-    ForgetfulOfSeveral: 30,
-}
-_SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-
-
-def run(machine: type[AnyOrder], histories: int, *, shrink: bool = True, seed: int | None = None) -> None:
-    """Run so many histories of a machine; raise the first violation, made small unless that is not to `shrink`.
-
-    They are the same each time; others by another `seed`.
-    """
-    if seed is not None:
-        machine = hypothesis.seed(seed)(type(machine.__name__, (machine,), {}))
-    case = machine.TestCase
-    phases = tuple(Phase) if shrink else (Phase.generate,)
-    case.settings = settings(_SETTINGS, max_examples=max(1, histories), phases=phases)
-    case("runTest").runTest()
-
-
-def main(times: float = 1.0) -> None:
-    """Print what the histories of `make test`, or `times` as many, consist of."""
-    for machine, share in SHARES.items():
-        run(machine, int(share * times))
-        found = STATISTICS[machine.__name__]
-        total = found.pop("histories")
-        print(f"{machine.__name__}: {total} histories, of which had")
-        for what, count in sorted(found.items()):
-            print(f"  {count:6d}  {count / total:4.0%}  {what}")
-
-
-if __name__ == "__main__":
-    main(*map(float, sys.argv[1:]))

@@ -49,6 +49,7 @@ def _one(name: str, file: str, old: str, new: str, *machines: str) -> Mutation:
     return Mutation(name, (Edit(file, old, new),), machines or ("AnyOrder",))
 
 
+EXCLUSIONS, DRAINS = "act/exclusions.py", "act/drains.py"
 DECIDE, OBJECTIONS, REMEDIATE = "decide/decide.py", "examine/objections.py", "act/remediate.py"
 WITNESS, ACT, TIMERS, DRIVER = "examine/witness.py", "act/act.py", "store/timers.py", "drivers/driver.py"
 MUTATIONS = (
@@ -205,6 +206,77 @@ MUTATIONS = (
         "if False:",
         "Forgetful",
     ),
+    _one(
+        "nodes: more are avoided than may be",
+        DECIDE,
+        "if len(nodes) > most:",
+        "if False:",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "nodes: those of earlier restarts do not count",
+        DECIDE,
+        "nodes = {node: at for node, at in history.excluded.items() if at > now - limit.hours * 3600}",
+        "nodes: dict[str, float] = {}",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "nodes: evidence is not read before the call",
+        OBJECTIONS,
+        "or self._new_suspects(incident)\n",
+        "\n",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "nodes: an exclusion has no end",
+        EXCLUSIONS,
+        "return until is not None and self._clock.now() >= until",
+        "return False",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "nodes: what the user excludes is taken back",
+        EXCLUSIONS,
+        "if node in noted or node not in (job.excluded_nodes or ())",
+        "if True",
+        "AnyOrderOfBadNodes",
+    ),
+    Mutation(
+        "drain: a node that a person has marked is drained",
+        (
+            Edit(DRAINS, "node.state not in _IN_USE or node.reason or room <= 0", "room <= 0"),
+            Edit(DRAINS, "if node is None or node.reason != expected:", "if node is None:"),
+        ),
+        ("AnyOrderOfBadNodes",),
+    ),
+    _one(
+        "drain: a person who is faster is not seen",
+        DRAINS,
+        "if node is None or node.reason != expected:",
+        "if node is None:",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "drain: one that a person has taken over ends",
+        DRAINS,
+        "found = _OURS.fullmatch(reason)",
+        "found = _OURS.match(reason)",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "drain: more than may be",
+        DRAINS,
+        "or room <= 0:",
+        "or False:",
+        "AnyOrderOfBadNodes",
+    ),
+    _one(
+        "drain: none ends",
+        DRAINS,
+        "return until is not None and until <= now",
+        "return False",
+        "AnyOrderOfBadNodes",
+    ),
 )
 
 
@@ -239,14 +311,14 @@ def _find(mutation: Mutation, times: float) -> str | None:
     Raises whatever the histories raise beside assertions.
     """
     _break(mutation)
-    from tests.unit.remediator import histories  # the mutation must be there before
+    from tests.unit.remediator import histories, machines  # the mutation must be there before
 
     logging.disable(logging.CRITICAL)
     for seed in SEEDS:
         for name in mutation.machines:
-            machine = getattr(histories, name)
+            machine = getattr(machines, name)
             try:
-                histories.run(machine, int(histories.SHARES[machine] * times), shrink=False, seed=seed)
+                machines.run(machine, int(machines.SHARES[machine] * times), shrink=False, seed=seed)
             except AssertionError as error:
                 how = str(error)
             except FlakyFailure as error:  # a history that fails in another way when it is run again

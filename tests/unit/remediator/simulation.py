@@ -894,6 +894,8 @@ class Simulation:
         self.crash_at_name: str | None = None
         self.crashes = 0
         self._firing_since: dict[tuple[str, str, int], float] = {}
+        # What drains and resumes nodes, of a store.
+        self.drain: Callable[[Store], Callable[[], object]] = lambda _store: lambda: None
         self.restart()
 
     def restart(self) -> None:
@@ -964,6 +966,7 @@ class Simulation:
             woken,
             interval=1,
             busy_interval=1,
+            drain=self.drain(self.store),
         )
 
     def lose_database(self) -> None:

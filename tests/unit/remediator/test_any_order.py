@@ -1,4 +1,4 @@
-"""Random histories: see histories.py for the invariants, and for what each machine proves."""
+"""Random histories: see histories.py for the invariants, and machines.py for what each machine proves them of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from tests.unit.remediator.histories import SHARES, AnyOrder, run
+from tests.unit.remediator.histories import AnyOrder
+from tests.unit.remediator.machines import SHARES, run
 from tests.unit.remediator.mutations import MUTATIONS, Mutation, find, package
 
 _LONG = int(os.environ.get("TRAINWARDEN_HISTORIES", "10000")) / sum(SHARES.values())
