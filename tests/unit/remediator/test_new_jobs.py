@@ -325,7 +325,7 @@ def test_a_job_that_a_person_submits_under_the_old_id_after_a_new_head_is_left(m
     assert simulation.driver.calls == ["prepare: none"]
     assert (incident.state, incident.paging) == (State.ESCALATED, True)
     assert "this start is left alone. If it hangs, end it, and submit it again" in incident.reason
-    assert simulation.cluster.state is JobState.RUNNING
+    assert simulation.cluster.shown(simulation.cluster.job_id).state is JobState.RUNNING
 
 
 def test_nodes_that_the_old_job_avoids_for_a_while_are_taken_back_from_the_new_one(make: Make) -> None:
