@@ -24,6 +24,7 @@ EACH = [pytest.param(each, id=each.name, marks=[] if each.quick else [pytest.mar
 
 @pytest.mark.tools
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # of processor time hours of a fleet take up to two minutes
 @pytest.mark.parametrize("incident", EACH)
 def test_an_incident_is_noticed_in_time_and_nothing_else_fires(
     tools: Tools, tmp_path: Path, incident: Incident

@@ -203,12 +203,15 @@ class AnyOrderOfBadNodes(AnyOrder):
         excludes=st.sampled_from([*[True] * 7, False]),
         broken=st.lists(st.sampled_from(NODES), max_size=3),
         forgiven=st.booleans(),
-        faster=st.booleans(),
+        person=st.sampled_from(["", "is faster", "takes over"]),
     )
-    def it_has_nodes(self, size: int | None, excludes: bool, broken: list[str], forgiven: bool, faster: bool) -> None:
-        """And the first of them break one after the other, perhaps each when there is no more evidence of the last."""
-        if faster:
-            self.a_person_is_faster_than_a_change_of_a_node(WORDS[0])
+    def it_has_nodes(self, size: int | None, excludes: bool, broken: list[str], forgiven: bool, person: str) -> None:
+        """And the first of them break one after the other, perhaps each when there is no more evidence of the last.
+
+        A person may be faster than the first change of a node, or take over what was drained.
+        """
+        if person == "is faster":
+            self.a_person_is_faster_than_a_change_of_a_node("ticket 5")
         self.nodes.size = size
         self.simulation.cluster.hangs = False  # what fails, fails with the evidence or before
         if excludes:
@@ -222,6 +225,9 @@ class AnyOrderOfBadNodes(AnyOrder):
             if forgiven:
                 self.nodes.evidence.clear()
             self.a_node_breaks_under_the_run(node, hangs=True, then="recovers")
+        if person == "takes over":
+            self._pass(90)  # nodes are looked at each minute
+            self.a_person_takes_a_node_over_or_gives_it_back("users", "{} and a fan", drained=True)
 
     @rule(node=st.sampled_from(NODES))
     def evidence_appears_or_goes(self, node: str) -> None:

@@ -256,12 +256,13 @@ MUTATIONS = (
         "if node is None:",
         "AnyOrderOfBadNodes",
     ),
-    _one(
+    Mutation(
         "drain: one that a person has taken over ends",
-        DRAINS,
-        "found = _OURS.fullmatch(reason)",
-        "found = _OURS.match(reason)",
-        "AnyOrderOfBadNodes",
+        (
+            Edit(DRAINS, "return _OURS.fullmatch(reason) is not None", "return _OURS.match(reason) is not None"),
+            Edit(DRAINS, "found = _OURS.fullmatch(reason)", "found = _OURS.match(reason)"),
+        ),
+        ("AnyOrderOfBadNodes",),
     ),
     _one(
         "drain: more than may be",
