@@ -17,7 +17,7 @@ from trainwarden.failures.out_of_memory import suggestion
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.clock import to_iso
 from trainwarden.record.document import Unreadable, read_file
-from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS
+from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 from trainwarden.record.thresholds import DEFAULT_STALE_SECONDS, Thresholds
 from trainwarden.redaction import label_text
@@ -280,9 +280,10 @@ def _status(
     """Return status, reason and action."""
     metadata = snapshot.metadata
     if snapshot.state == "failed":
-        message = snapshot.error.told if snapshot.error else (metadata and metadata.reason) or "no reason recorded"
-        action = _action(failure, message, folder) if failure else "Check the error's details in _error"
-        return FAILED, f"Error: {message}", action
+        told = snapshot.error.told if snapshot.error else ""
+        message = told or (metadata and metadata.reason) or "no reason recorded"
+        details = "Check the error's details in _error" if told else f"Read the end of {LOG}: no error is recorded"
+        return FAILED, f"Error: {message}", _action(failure, message, folder) if failure else details
     if snapshot.state == "succeeded":
         return SUCCEEDED, _own_reason(metadata) or "Training complete", ""
     if snapshot.state == "cancelled":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -60,6 +61,19 @@ def test_a_plain_error_is_a_failure_with_its_cause_and_its_remedy(tmp_path: Path
     assert (found.error_type, found.action) == ("oom", "Reduce batch size or sequence length")
     (folder / "_error").write_text("something odd\n")
     assert "_error" in assess(folder, NOW).action
+
+
+@pytest.mark.parametrize("error", [None, "", " \n"])
+def test_a_failure_without_an_error_sends_nobody_to_its_file(tmp_path: Path, error: str | None) -> None:
+    folder = foreign_run(tmp_path)
+    if error is None:
+        metadata = json.loads((folder / "metadata.json").read_text())
+        (folder / "metadata.json").write_text(json.dumps({**metadata, "status": "failed"}))
+    else:
+        (folder / "_error").write_text(error)
+    found = assess(folder, NOW)
+    assert (found.status, found.reason) == ("FAILED", "Error: no reason recorded")
+    assert found.action == "Read the end of logs/training_log_latest.txt: no error is recorded"
 
 
 def test_an_error_of_an_earlier_attempt_is_none_of_this_one(tmp_path: Path) -> None:
