@@ -152,7 +152,6 @@ class OwnedFolder:
             descriptor, status = self._open(name)
             try:
                 data = read_open(descriptor, status.st_size, limit + 1)
-                modified = os.fstat(descriptor).st_mtime
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
@@ -163,7 +162,7 @@ class OwnedFolder:
             return Unreadable(self.path / name, reason)
         if len(data) > limit:
             return Unreadable(self.path / name, f"is larger than {limit} bytes")
-        return FileContent(data, modified)
+        return FileContent(data, status.st_mtime)
 
     def _writer(self) -> int:
         for name in (METADATA, PROGRESS):

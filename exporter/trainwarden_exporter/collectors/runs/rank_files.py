@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from trainwarden.capabilities import reading_any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from trainwarden.record.rank import RankBeat
     from trainwarden_exporter.collectors.runs.limits import RunLimits
     from trainwarden_exporter.core.owned_folder import OwnedFolder
+
+# In sample after sample they have the same names.
+_holds_ranks = lru_cache(4096)(holds_ranks)
 
 
 def read_rank_files(
@@ -42,7 +46,7 @@ def read_rank_files(
                 listed += 1
                 if listed > limits.rank_files:
                     return Unreadable(place, f"holds more than {limits.rank_files} files")
-                if holds_ranks(entry.name, host):
+                if _holds_ranks(entry.name, host):
                     names.append(entry.name)
                     size += entry.stat(follow_symlinks=False).st_size
                 elif traces is not None and is_trace(entry.name):
