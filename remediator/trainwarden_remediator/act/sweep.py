@@ -93,6 +93,8 @@ def judge(
     unclear = [each for each in ended if each.outcome != CallOutcome.ACCEPTED.value]
     if any(0 <= now - each.started <= doubt_window for each in unclear):
         return Finding(Step.RELEASE, "a call without an answer has ended a newer start of the job")
+    if unclear and any(each.id == unclear[-1].incident_id and each.state is State.ESCALATED for each in incidents):
+        return Finding(Step.LEAVE)  # a person knows of the call and the hold
     if unclear and unclear[-1].generation < job.generation - 1 and now - unclear[-1].started < _LATEST_SECONDS:
         minutes = (now - unclear[-1].started) / 60
         return Finding(

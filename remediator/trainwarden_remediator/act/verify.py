@@ -79,11 +79,13 @@ class Verifier:
             return self._two_live(incident, f"{rival}, beside attempt {newer.attempt}")
         self._timers.forget(incident.id, _RIVAL)
         if newer is not None and (verdict := _of_attempt(newer, incident)):
-            return (
-                verdict
-                if verdict.state is not State.DONE or newer.state != "running"
-                else self._checked(incident, newer, verdict.detail)
-            )
+            if verdict.state is not State.DONE or newer.state != "running":
+                return verdict
+            if seen is not RestartProgress.STUCK:
+                return self._checked(incident, newer, verdict.detail)
+            # What came so far was ended since, by a call that took effect late or by a person, and its record stays.
+            reason = f"{verdict.detail}, and its job is held since: it does not start until a person releases it"
+            return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
         if seen is RestartProgress.STUCK:
             # SLURM holds what it can start nowhere: that is no hold of a person.
             is_slurms = isinstance(reading, ScheduledJob) and reading.never_starts

@@ -44,6 +44,23 @@ def test_a_late_requeuehold_is_undone_although_the_release_is_lost(simulation: S
     assert simulation.our_starts == [1]
 
 
+def test_a_start_that_stays_held_is_no_recovery_although_its_record_had_come_so_far(simulation: Simulation) -> None:
+    """The scheduler refuses to release what the late call holds: a person has to."""
+    simulation.driver.faults = ["late", "refused"]
+    simulation.driver.late_seconds = 30
+    simulation.tick(2)
+    simulation.cluster.requeue_by_slurm()
+    simulation.tick(20)
+    assert simulation.cluster.step > 40, "the start that SLURM gave has passed the old one"
+    simulation.tick(15)
+    assert simulation.cluster.state is JobState.HELD
+    simulation.clock.elapsed += DOUBT_SECONDS
+    simulation.settle()
+    [incident] = simulation.store.of_run("run-1")
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "its job is held since" in incident.reason
+
+
 @pytest.mark.parametrize("after", [3, 20, 40])
 def test_it_is_undone_by_the_next_process_too(simulation: Simulation, after: int) -> None:
     simulation.driver.faults = ["late"]
