@@ -45,7 +45,7 @@ print(*found)
 
 # With the modules that it would import later: where the tests run, they may be closed to others as well.
 WATCH = """
-import sys, yaml
+import hashlib, sys, yaml
 from trainwarden.jobs.slurm_command import main
 sys.exit(main(sys.argv[1:]))
 """
