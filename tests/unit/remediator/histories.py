@@ -512,7 +512,8 @@ class AnyOrder(RuleBasedStateMachine):
             used = Counter(each.mode for each in self.simulation.store.past_restarts(cluster.run_id))
             assert all(used.get(mode, 0) <= limit for mode, limit in LIMITS.items()), "S6, on record"
             ours = Counter(start.replaced for start in cluster.starts if start.ours)
-            assert all(ours[mode] <= limit for mode, limit in LIMITS.items()), "S6"
+            # Of both modes: an attempt that is to be ended for a stall may crash before the call takes effect.
+            assert sum(ours[mode] for mode in LIMITS) <= sum(LIMITS.values()), "S6"
             fruitless = [start for start in cluster.starts if start.ours and start.replaced in LIMITS]
             fruitless = [start for start in fruitless if start.step == cluster.high_water]
             # What an old reading showed counts less: the run seems to have gained steps since.
