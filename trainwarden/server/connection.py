@@ -2,7 +2,7 @@
 
 What a client may hold back, its handshake and the heads of its requests, is taken as it arrives, without waiting: idle
 and slow clients cost no thread. A request whose head is complete is answered in a thread of its own, once the client
-has taken the response before it: who asks in a row and never reads gets one.
+has taken the response before it: a client that asks in a row and never reads gets one.
 
 h11 parses: it decides what is a request, where a body ends, and whether the connection may go on. The head of a
 response is written here, because each body is complete and its length known; h11's own writer would take 60 µs more of

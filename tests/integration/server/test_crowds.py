@@ -184,7 +184,7 @@ def test_a_crowd_of_idle_connections_costs_no_other_client_its_own(site: Callabl
 def test_a_crowd_that_was_refused_and_owes_its_bodies_costs_no_other_client_its_own(
     site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them has its answer; the place for which its body is awaited goes to whoever comes."""
+    """Each refused client has its answer; a new connection takes the place of one whose body is still awaited."""
     monkeypatch.setattr(connection_module, "_DRAIN_SECONDS", 60.0)
     served = site(connections=20)
     with contextlib.ExitStack() as stack:

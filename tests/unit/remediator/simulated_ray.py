@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tests.unit.remediator.fake_ray import END, FakeRay
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Cluster, FakeDriver
+from tests.unit.remediator.real_driver import RealDriver
+from tests.unit.remediator.simulation import DOUBT_SECONDS, Cluster
 from trainwarden.clients.http import PathAnswer
 from trainwarden.clients.ray_jobs import RayJobs
-from trainwarden_remediator.drivers.driver import CallResult, JobState, Reading, RestartTarget, ScheduledJob, Shape
+from trainwarden_remediator.drivers.driver import CallResult, JobState, RestartTarget, ScheduledJob, Shape
 from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.ray_templates import RayTemplates
-from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Incident, State
 
 _NO_ANSWER = PathAnswer(0, b"", "timeout: no complete answer")
@@ -103,40 +102,21 @@ class RayOf(FakeRay):
         cluster.submit(metadata["trainwarden_incident"], metadata["trainwarden_replaces"], job_id)
 
 
-class SimulatedRayDriver(FakeDriver):
+class SimulatedRayDriver(RealDriver):
     """The real driver; what `FakeDriver` does to calls happens to its requests."""
 
     def __init__(self, clusters: Sequence[Cluster], durable: Callable[[str], Incident | None]) -> None:
-        super().__init__(clusters, durable)
+        self._ray = RayOf(clusters, self)
+        super().__init__(clusters, durable, RayDriver(RayJobs(self._ray), RayTemplates(None), None, lambda: END / 1000))
         self.shape = Shape.SUBMIT
         self._target: RestartTarget | None = None
-        self._ray = RayOf(clusters, self)
-        self._whole = RayDriver(RayJobs(self._ray), RayTemplates(None), None, lambda: END / 1000)
-        self._real = self._whole.snapshot()
 
     def answer_with_what_was(self, seconds: float) -> None:
         self._ray.look()
         self._old_until = self.clock.elapsed + seconds
 
-    def snapshot(self, job_ids: Collection[str] = ()) -> SimulatedRayDriver:
-        super().snapshot(job_ids)
-        self._real = self._whole.snapshot(job_ids)
-        return self
-
-    def jobs(self) -> Any:
-        return self._real.jobs()
-
-    def job(self, job_id: str) -> Reading:
-        return self._real.job(job_id)
-
-    def boot(self) -> str | Unknown:
-        return self._real.boot()
-
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         return self._real.obstacles(job)
-
-    def submitted(self, target: RestartTarget) -> Any:
-        return self._real.submitted(target)
 
     def exclude(self, target: RestartTarget) -> CallResult:
         return self._real.exclude(target)

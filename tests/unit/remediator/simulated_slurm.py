@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from tests.unit.remediator.fake_slurm import SUBMITTED, FakeSlurm
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Cluster, FakeDriver
+from tests.unit.remediator.real_driver import RealDriver
+from tests.unit.remediator.simulation import DOUBT_SECONDS, Cluster
 from trainwarden.clients.slurm.client import ControlResult, SlurmClient, SlurmError, Submission
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,
     JobState,
-    Reading,
     RestartTarget,
     ScheduledJob,
 )
 from trainwarden_remediator.drivers.slurm import SlurmDriver
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
-from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Incident, State
 
 
@@ -124,7 +123,7 @@ class SlurmOf(FakeSlurm):
         return ControlResult(answer is CallOutcome.ACCEPTED, answer is CallOutcome.REFUSED, f"{name}: {answer.value}")
 
 
-class SimulatedSlurmDriver(FakeDriver):
+class SimulatedSlurmDriver(RealDriver):
     """The real driver; what `FakeDriver` does to calls happens to its commands.
 
     Args:
@@ -134,13 +133,11 @@ class SimulatedSlurmDriver(FakeDriver):
     """
 
     def __init__(self, cluster: Cluster, durable: Callable[[str], Incident | None], folder: Path | None) -> None:
-        super().__init__([cluster], durable)
         self._cluster = cluster
         self._slurm = SlurmOf(cluster, self, requeue=folder is None)
         client = cast("SlurmClient", self._slurm)
         resubmission = None if folder is None else Resubmission(client, folder)
-        self._whole = SlurmDriver(client, {os.getuid()}, resubmission)
-        self._real = self._whole.snapshot()
+        super().__init__([cluster], durable, SlurmDriver(client, {os.getuid()}, resubmission))
         self._target: RestartTarget | None = None
 
     @property
@@ -154,25 +151,8 @@ class SimulatedSlurmDriver(FakeDriver):
             self._slurm.remember()
         self._old_until = self.clock.elapsed + seconds
 
-    def snapshot(self, job_ids: Collection[str] = ()) -> SimulatedSlurmDriver:
-        super().snapshot(job_ids)
-        self._real = self._whole.snapshot(job_ids)
-        return self
-
-    def jobs(self) -> Any:
-        return self._real.jobs()
-
-    def job(self, job_id: str) -> Reading:
-        return self._real.job(job_id)
-
-    def boot(self) -> str | Unknown:
-        return self._real.boot()
-
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         return [] if job.refusal is None else [job.refusal]
-
-    def submitted(self, target: RestartTarget) -> Any:
-        return self._real.submitted(target)
 
     def prepare(self, target: RestartTarget) -> CallResult:
         self._target = target
