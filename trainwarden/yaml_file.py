@@ -155,6 +155,11 @@ def read_yaml(file: Path, max_values: int = MAX_VALUES) -> YamlValue:
         content = read_regular_file(file, MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}, expected a file that this user can read") from error
+    return parse_yaml(content, file, max_values)
+
+
+def parse_yaml(content: bytes, file: Path, max_values: int = MAX_VALUES) -> YamlValue:
+    """Return what was read of a file, which is one mapping or nothing; raise `UsageError` as `read_yaml`."""
     if len(content) > MAX_BYTES:
         raise UsageError(f"{file}: more than {MAX_BYTES} bytes, expected a configuration")
     try:

@@ -4,6 +4,7 @@ The schema is the one that users of SLURM log monitors have; `role`, `failure`, 
 `not` are ours. A pack may extend others (`extends`, or Hydra's `defaults`); of two signals of a name the later counts.
 """
 
+import contextlib
 import functools
 import logging
 import math
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.errors import UsageError
+from trainwarden.regular_file import read_regular_file
 from trainwarden.signals.model import Signal
 from trainwarden.signals.reading import Warn, read_signal
-from trainwarden.yaml_file import YamlValue, near_match, read_yaml
+from trainwarden.yaml_file import MAX_BYTES, YamlValue, near_match, parse_yaml
 
 SHIPPED = Path(__file__).parent / "packs"
 DEFAULT_PACK = "all"
@@ -69,40 +71,65 @@ def shipped_packs() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 
+class PackFiles:
+    """The files that packs are read from: all that this process may read."""
+
+    def is_there(self, path: Path) -> bool:
+        """Return whether there is a file that may be read."""
+        try:
+            return path.is_file()
+        except (OSError, ValueError):  # in a closed folder, a name that is too long; a NUL in it
+            return False
+
+    def read(self, path: Path, limit: int) -> bytes:
+        """Return the first `limit` bytes of a file; raise `OSError` or `PackError` if it cannot be read."""
+        return read_regular_file(path, limit)
+
+
 def load_pack(name_or_path: str | Path = DEFAULT_PACK) -> Pack:
-    """Load a shipped pack by its name, or a file.
+    """Load a shipped pack by its name, or a file; log what is wrong in it.
 
     Raises:
         PackError: there is none, or it is no YAML. A signal that is wrong is left out, with a warning.
     """
-    path = _find(str(name_or_path), None)
-    if path is None:
-        raise PackError(f"{name_or_path}: no such file, and none of the packs {', '.join(shipped_packs())}")
-    pack = _read_shipped(path) if path.is_relative_to(SHIPPED) else _read(path)
+    pack = read_pack(name_or_path)
     for warning in pack.warnings:
         _log.warning("%s", warning)
     return pack
 
 
-def _read(path: Path) -> Pack:
+def read_pack(name_or_path: str | Path, files: PackFiles | None = None) -> Pack:
+    """Return a pack and those that it extends, out of these files; raise as `load_pack`."""
+    files = files or PackFiles()
+    path = _find(str(name_or_path), None, files)
+    if path is None:
+        raise PackError(f"{name_or_path}: no such file, and none of the packs {', '.join(shipped_packs())}")
+    return _read_shipped(path) if path.is_relative_to(SHIPPED) else _read(path, files)
+
+
+def _read(path: Path, files: PackFiles) -> Pack:
     warnings: list[str] = []
-    settings, signals = _PackReader(warnings.append).read(path, ())
+    settings, signals = _PackReader(warnings.append, files).read(path, ())
     return Pack(path.stem, str(path), tuple(signals.values()), **settings, warnings=tuple(warnings))
 
 
-# Takes 0.2 s, and `scan`, the exporter and each run with a pack of its own ask for the same.
-_read_shipped = functools.cache(_read)
+@functools.cache
+def _read_shipped(path: Path) -> Pack:
+    # Takes 0.2 s, and `scan`, the exporter and each run with a pack of its own ask for the same.
+    return _read(path, PackFiles())
 
 
-def _find(name: str, beside: Path | None) -> Path | None:
-    path = Path(name).expanduser()
+def _find(name: str, beside: Path | None, files: PackFiles) -> Path | None:
+    path = Path(name)
+    with contextlib.suppress(RuntimeError):  # a user who does not exist
+        path = path.expanduser()
     folders = [folder for folder in (beside, None if beside else Path(), SHIPPED) if folder is not None]
     # A bare name of a shipped pack means that pack, whatever lies in the current folder.
     if beside is None and "/" not in name and not path.suffix:
         folders.reverse()
     for folder in folders:
         for candidate in (folder / path, folder / f"{path}.yaml", folder / f"{path}.yml"):
-            if candidate.is_file():
+            if files.is_there(candidate):
                 return candidate
     return None
 
@@ -110,17 +137,20 @@ def _find(name: str, beside: Path | None) -> Path | None:
 class _PackReader:
     """Reads a pack and the packs that it extends."""
 
-    def __init__(self, warn: Warn) -> None:
+    def __init__(self, warn: Warn, files: PackFiles) -> None:
         self._warn = warn
-        self._files = 0
+        self._files = files
+        self._read = 0
 
     def read(self, path: Path, within: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str, Signal]]:
         # Packs that extend each other several times over would be read exponentially often.
-        self._files += 1
-        if self._files > _MAX_FILES:
+        self._read += 1
+        if self._read > _MAX_FILES:
             raise PackError(f"{path}: one pack too many, expected at most {_MAX_FILES} that extend each other")
         try:
-            document = read_yaml(path, _MAX_VALUES)
+            document = parse_yaml(self._files.read(path, MAX_BYTES + 1), path, _MAX_VALUES)
+        except OSError as error:
+            raise PackError(f"{path}: {error.strerror}, expected a file that this user can read") from error
         except UsageError as error:
             raise PackError(str(error)) from error
         settings: dict[str, Any] = {}
@@ -144,7 +174,7 @@ class _PackReader:
         settings: dict[str, Any],
         signals: dict[str, Signal],
     ) -> None:
-        found = _find(name, base.file.parent)
+        found = _find(name, base.file.parent, self._files)
         if found is None:
             self._warn(f"{base.place}: {name}: no such file beside it, and no such pack")
         elif found.resolve() in within:

@@ -22,6 +22,7 @@ from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, BlockingI
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from trainwarden.signals.tailing.log import Searcher
     from trainwarden.signals.tailing.template import Template
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.shared_state import SharedState
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # The logs of a run that is over are read less often.
 OVER_SECONDS = 15.0
 PRUNE_SECONDS = 3600.0
+# Signals that are shown as off.
+MAX_OFF = 1000
 # How often runs without a record are searched for.
 SEARCH_SECONDS = 10.0
 
@@ -138,19 +141,22 @@ class LogsCollector:
         for run_id in self._runs.keys() - watched.keys():
             self._reader.forget(self._runs.pop(run_id))
             self._read_at.pop(run_id, None)
+        self._packs.begin_round(watched.values())
         for run_id, run in watched.items():
             known = self._runs.get(run_id)
-            if known is None:
-                self._runs[run_id] = self._create(run)
-            elif self._reader.is_blocked(known):
+            if known is not None and self._reader.is_blocked(known):
                 continue
-            elif self._packs.searcher_of(run) is not known.searcher or run.owner != known.run.owner:
+            searcher = self._packs.searcher_of(run)
+            is_same = known is not None and run.owner == known.run.owner
+            if known is not None and is_same and searcher in (None, known.searcher):
+                known.update(run)
+                continue
+            if known is not None:
                 # The record is another user's, names another pack, or is there only now: its logs are read for it from
                 # their beginning.
-                self._reader.forget(known)
-                self._runs[run_id] = self._create(run, anew=True)
-            else:
-                known.update(run)
+                self._reader.forget(self._runs.pop(run_id))
+            if searcher is not None:
+                self._runs[run_id] = self._create(run, searcher, anew=known is not None)
 
     def _without_record(self) -> Iterable[WatchedRun]:
         """Yield the runs whose logs were found; some of them have a record as well."""
@@ -163,9 +169,8 @@ class LogsCollector:
         """Return the runs whose logs no thread is blocked in."""
         return [run for run in self._runs.values() if not self._reader.is_blocked(run)]
 
-    def _create(self, run: WatchedRun, *, anew: bool = False) -> RunLogs:
+    def _create(self, run: WatchedRun, searcher: Searcher, *, anew: bool) -> RunLogs:
         """Return the logs of a new run, as its stored state left them, unless they are to be read anew."""
-        searcher = self._packs.searcher_of(run)
         state, damaged = self._state.read(run.run_id) if self._state and not anew else (None, False)
         self._problems.counts["state"] += damaged
         new = RunLogs(run, searcher, self._settings.roots, self._settings.first_read)
@@ -229,9 +234,9 @@ class LogsCollector:
         followed = sum(len(run.logs) for run in self._runs.values())
         families.add(metrics.TRAINWARDEN_LOG_FILES, followed, outcome="followed")
         families.add(metrics.TRAINWARDEN_LOG_FILES, self._reader.dropped, outcome="dropped")
-        for searcher in self._packs.searchers:
-            for name in searcher.scanner.off:
-                families.add(
-                    metrics.TRAINWARDEN_LOG_SIGNAL_OFF, 1, pack=label_text(searcher.pack.name), signal=label_text(name)
-                )
+        # Packs of several users may have one name, and names of signals become one where they are cut.
+        off = {(each.pack.name, name) for each in self._packs.searchers for name in each.scanner.off}
+        shown = sorted({(label_text(pack), label_text(name)) for pack, name in off})
+        for pack, name in shown[:MAX_OFF]:
+            families.add(metrics.TRAINWARDEN_LOG_SIGNAL_OFF, 1, pack=pack, signal=name)
         return families.collected()

@@ -12,15 +12,17 @@ from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import is_inside
 from trainwarden.signals.tailing.template import EXPECTED_RUN, InvalidTemplate, Template
+from trainwarden_exporter.collectors.logs.users_packs import UsersPacks
 from trainwarden_exporter.core.memory import release_free_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from trainwarden_exporter.collectors.logs.problems import LogProblems
     from trainwarden_exporter.core.shared_state import WatchedRun
 
-MAX_PACKS = 64
+# Of what has no effect in a user's pack, so much is logged.
+MAX_WARNINGS = 5
 # Of the path in a template of a record's: each lets a user list all folders at its place.
 MAX_WILD = 3
 MAX_LOOKED = 10_000
@@ -51,30 +53,41 @@ class LogPacks:
         self._roots = roots
         self._problems = problems
         self._looked: dict[str, bool] = {}
+        self._shipped = frozenset(shipped_packs())
+        self._users = UsersPacks(roots)
         self._searchers = {default: _compiled(default)}
 
     @property
     def searchers(self) -> tuple[Searcher, ...]:
         """All searchers in use."""
-        return tuple(self._searchers.values())
+        return (*self._searchers.values(), *self._users.searchers)
 
-    def searcher_of(self, run: WatchedRun) -> Searcher:
-        """Return the searcher of the pack that the run names, else of the default, also if that pack cannot be used."""
+    def begin_round(self, runs: Iterable[WatchedRun]) -> None:
+        """Forget the packs of users that none of these runs names."""
+        named = ((run.owner, run.signals) for run in runs)
+        self._users.begin_round({(owner, wanted) for owner, wanted in named if wanted and not self._is_ours(wanted)})
+
+    def searcher_of(self, run: WatchedRun) -> Searcher | None:
+        """Return the searcher of the pack that the run names, else of the default, also if that pack cannot be used.
+
+        None while a user's pack is being read.
+        """
         wanted = run.signals or self._default
-        if wanted not in self._searchers:
-            try:
-                self._searchers[wanted] = self._load(wanted)
-            except PackError as error:
-                self._problems.add("pack", f"{run.run_id}\0{wanted}", f"run {run.run_id}: signals: {error}")
-                return self._searchers[self._default]
-        return self._searchers[wanted]
+        if wanted not in self._searchers and self._is_ours(wanted):
+            self._searchers[wanted] = _compiled(wanted)
+        if wanted in self._searchers:
+            return self._searchers[wanted]
+        try:
+            searcher = self._users.get((run.owner, wanted))
+        except PackError as error:
+            self._problems.add("pack", f"{run.run_id}\0{wanted}", f"run {run.run_id}: signals: {error}")
+            return self._searchers[self._default]
+        for warning in searcher.pack.warnings[:MAX_WARNINGS] if searcher is not None else ():
+            self._problems.note("pack", warning, warning)
+        return searcher
 
-    def _load(self, wanted: str) -> Searcher:
-        if wanted not in shipped_packs() and not is_inside(os.path.realpath(wanted), self._roots):
-            raise PackError(f"{wanted!r} is none of {', '.join(shipped_packs())}, and outside the folders of logs")
-        if len(self._searchers) >= MAX_PACKS:
-            raise PackError(f"{wanted!r}: there are {MAX_PACKS} packs in use already")
-        return _compiled(wanted)
+    def _is_ours(self, wanted: str) -> bool:
+        return wanted == self._default or wanted in self._shipped
 
     def log_paths(self, run: WatchedRun, searcher: Searcher) -> dict[str, str]:
         """Return the paths of a run's logs, each with its source: the record, or a template."""

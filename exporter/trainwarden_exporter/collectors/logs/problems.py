@@ -46,8 +46,12 @@ class LogProblems:
         self._budget = LineBudget()
 
     def add(self, reason: str, subject: str, text: str) -> None:
-        """Count a problem; log `text` if it is the first for this reason and subject."""
+        """Count a problem, and log it as `note` does."""
         self.counts[reason] += 1
+        self.note(reason, subject, text)
+
+    def note(self, reason: str, subject: str, text: str) -> None:
+        """Log `text` if it is the first for this reason and subject."""
         if (reason, subject) in self._logged:
             return
         if len(self._logged) >= _MAX_LOGGED:
