@@ -35,8 +35,9 @@ demo: $(VENV)/ready ## Break a real training and watch it being noticed, reporte
 	@SCENARIO='$(SCENARIO)' DRIVER='$(DRIVER)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
 test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
-	@# Compiles the tests once: the workers begin together, and each would compile all of them.
-	@$(BIN)/python -m pytest --collect-only --quiet > /dev/null || true
+	@# Compiles the tests once, half of them on each core: the workers begin together, and each would compile them all.
+	@$(BIN)/python -m pytest --collect-only --quiet tests/unit > /dev/null & \
+	  $(BIN)/python -m pytest --collect-only --quiet tests --ignore tests/unit > /dev/null; wait
 	$(BIN)/python -m pytest -m "not long" $(TEST_ARGS)
 
 test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes

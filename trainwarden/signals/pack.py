@@ -104,7 +104,7 @@ def read_pack(name_or_path: str | Path, files: PackFiles | None = None) -> Pack:
     path = _find(str(name_or_path), None, files)
     if path is None:
         raise PackError(f"{name_or_path}: no such file, and none of the packs {', '.join(shipped_packs())}")
-    return _read_shipped(path) if path.is_relative_to(SHIPPED) else _read(path, files)
+    return _read_shipped(path) if is_shipped(path) else _read(path, files)
 
 
 def _read(path: Path, files: PackFiles) -> Pack:
@@ -113,10 +113,30 @@ def _read(path: Path, files: PackFiles) -> Pack:
     return Pack(path.stem, str(path), tuple(signals.values()), **settings, warnings=tuple(warnings))
 
 
+def is_shipped(path: Path) -> bool:
+    """Return whether a file came with Trainwarden: anybody may have it read. `packs/../…` lies elsewhere."""
+    return path.is_relative_to(SHIPPED) and ".." not in path.parts
+
+
+# Takes 0.2 s, and `scan`, the exporter and each run with a pack of its own ask for the same.
 @functools.cache
 def _read_shipped(path: Path) -> Pack:
-    # Takes 0.2 s, and `scan`, the exporter and each run with a pack of its own ask for the same.
     return _read(path, PackFiles())
+
+
+# Packs extend each other.
+@functools.cache
+def _shipped_document(path: Path) -> YamlValue:
+    return _document(path, PackFiles())
+
+
+def _document(path: Path, files: PackFiles) -> YamlValue:
+    try:
+        return parse_yaml(files.read(path, MAX_BYTES + 1), path, _MAX_VALUES)
+    except OSError as error:
+        raise PackError(f"{path}: {error.strerror}, expected a file that this user can read") from error
+    except UsageError as error:
+        raise PackError(str(error)) from error
 
 
 def _find(name: str, beside: Path | None, files: PackFiles) -> Path | None:
@@ -147,12 +167,7 @@ class _PackReader:
         self._read += 1
         if self._read > _MAX_FILES:
             raise PackError(f"{path}: one pack too many, expected at most {_MAX_FILES} that extend each other")
-        try:
-            document = parse_yaml(self._files.read(path, MAX_BYTES + 1), path, _MAX_VALUES)
-        except OSError as error:
-            raise PackError(f"{path}: {error.strerror}, expected a file that this user can read") from error
-        except UsageError as error:
-            raise PackError(str(error)) from error
+        document = _shipped_document(path) if is_shipped(path) else _document(path, self._files)
         settings: dict[str, Any] = {}
         signals: dict[str, Signal] = {}
         own_read = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
 from trainwarden.record.document import read_open
-from trainwarden.signals.pack import SHIPPED, PackError, PackFiles, read_pack, shipped_packs
+from trainwarden.signals.pack import PackError, PackFiles, is_shipped, read_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
 from trainwarden_exporter.core.memory import release_free_memory
@@ -49,7 +49,7 @@ class OwnedPackFiles(PackFiles):
 
     def is_there(self, path: Path) -> bool:
         """Return whether it can be read."""
-        if path.is_relative_to(SHIPPED):
+        if is_shipped(path):
             return super().is_there(path)
         try:
             os.close(open_log(str(path), self._roots))
@@ -59,7 +59,7 @@ class OwnedPackFiles(PackFiles):
 
     def read(self, path: Path, limit: int) -> bytes:
         """Return the content of a file; raise `OSError` if it is none of the user's, or one too many."""
-        if path.is_relative_to(SHIPPED):
+        if is_shipped(path):
             return super().read(path, limit)
         try:
             descriptor = open_log(str(path), self._roots)
