@@ -24,7 +24,7 @@ from trainwarden_remediator.decide.decide import (
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.history import History, PastRestart, history_of
 from trainwarden_remediator.incidents.incident import Action, Incident, clean
-from trainwarden_remediator.incidents.incident_rows import select_incidents
+from trainwarden_remediator.incidents.incident_rows import select_incidents, selection
 from trainwarden_remediator.incidents.price import Loss
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import FAILURE_MODES
@@ -114,7 +114,7 @@ def _decided(connection: sa.Connection, run_id: str | None) -> list[Incident]:
     ]
     if run_id is not None:
         where.append(incidents.c.run_id == run_id)
-    return select_incidents(connection, *where)
+    return select_incidents(connection, selection(*where))
 
 
 def _failure(connection: sa.Connection, incident: Incident) -> AlertedFailure:

@@ -18,6 +18,7 @@ from trainwarden_remediator.database.schema import about, events
 # The row that the chain begins after, as NUMBER:HASH: rows of an older remediator have no hash.
 _ANCHOR = "audit: anchor"
 _START = "0" * 64
+_NEWEST = sa.select(events.c.number, events.c.hash).order_by(events.c.number.desc()).limit(1)
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,7 @@ class Verdict:
 
 def append(connection: sa.Connection, **values: Any) -> None:
     """Append a row to the decision log, in a transaction that nobody else writes in."""
-    newest = sa.select(events.c.number, events.c.hash).order_by(events.c.number.desc()).limit(1)
-    before = connection.execute(newest).one_or_none()
+    before = connection.execute(_NEWEST).one_or_none()
     if before is None or before.hash is None:
         start = Head(0 if before is None else before.number, _START)
         connection.execute(about.delete().where(about.c.key == _ANCHOR))
@@ -68,13 +68,12 @@ def append(connection: sa.Connection, **values: Any) -> None:
         previous = start.hash
     else:
         previous = before.hash
-    connection.execute(events.insert().values(**values, hash=_hash(previous, values)))
+    connection.execute(events.insert(), {**values, "hash": _hash(previous, values)})
 
 
 def head(connection: sa.Connection) -> Head | None:
     """Return the newest row of the chain; None where there is none."""
-    newest = sa.select(events.c.number, events.c.hash).order_by(events.c.number.desc()).limit(1)
-    row = connection.execute(newest).one_or_none()
+    row = connection.execute(_NEWEST).one_or_none()
     return None if row is None or row.hash is None else Head(row.number, row.hash)
 
 

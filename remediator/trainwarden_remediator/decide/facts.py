@@ -41,6 +41,7 @@ _LOG_GROWS_SECONDS = 60.0
 # The part of its attempt for which a run must have worked: what is usual is the upper quartile of six hours of it.
 _WORKED_PART = 0.75
 _MAX_ROWS = 64
+_OF_INCIDENT = sa.select(facts).where(facts.c.incident_id == sa.bindparam("of")).order_by(facts.c.number)
 _CPU = "CPU time"
 # What neither the record nor the log of a run shows.
 _FROM_OUTSIDE = ("tensor cores", "GPU power", "EFA", "InfiniBand", _CPU)
@@ -275,19 +276,21 @@ def insert_facts(
     connection: sa.Connection, incident_id: str, decided: float, found: Sequence[Fact], moment: str = DECISION
 ) -> None:
     """Store the facts of a decision about an incident, or of a call to a scheduler for it, the first 64."""
-    for fact in found[:_MAX_ROWS]:
-        connection.execute(
-            facts.insert().values(
-                incident_id=incident_id,
-                decided=decided,
-                source=clean(fact.source, 64),
-                what=clean(fact.subject, 64),
-                value=clean(fact.value),
-                at=fact.at,
-                supports=fact.supports.value,
-                moment=moment,
-            )
-        )
+    rows = [
+        {
+            "incident_id": incident_id,
+            "decided": decided,
+            "source": clean(fact.source, 64),
+            "what": clean(fact.subject, 64),
+            "value": clean(fact.value),
+            "at": fact.at,
+            "supports": fact.supports.value,
+            "moment": moment,
+        }
+        for fact in found[:_MAX_ROWS]
+    ]
+    if rows:
+        connection.execute(facts.insert(), rows)
 
 
 def facts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str, Any]]:
@@ -295,7 +298,7 @@ def facts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str,
 
     `moment` is decision or call, `decided` its time; `age` is in seconds, at that time.
     """
-    rows = connection.execute(sa.select(facts).where(facts.c.incident_id == incident_id).order_by(facts.c.number)).all()
+    rows = connection.execute(_OF_INCIDENT, {"of": incident_id}).all()
     newest = {row.moment or DECISION: row.decided for row in rows}
     return [
         {

@@ -18,22 +18,56 @@ log = logging.getLogger(__name__)
 
 _COLUMNS = [incidents.c[field.name] for field in fields(Incident)]
 _MIN_PREFIX = 4
-# Made once: to make it anew takes longer than to carry it out.
 _SELECT = sa.select(*_COLUMNS).order_by(incidents.c.number)
+_OF_ID = _SELECT.where(incidents.c.id == sa.bindparam("id"))
+_SET = incidents.update().where(incidents.c.id == sa.bindparam("of"))
+_SET_IN_STATE = _SET.where(incidents.c.state == sa.bindparam("was"))
+_LAST_DETAIL = (
+    sa.select(events.c.detail)
+    .where(events.c.incident_id == sa.bindparam("id"))
+    .order_by(events.c.number.desc())
+    .limit(1)
+)
 OPEN = [state.value for state in OPEN_STATES]
+# An empty cluster is any, and those on record without one count for every cluster that uses the run id.
+IN_CLUSTER = sa.or_(incidents.c.cluster.in_(["", sa.bindparam("cluster")]), sa.bindparam("cluster") == "")
+OF_RUN = sa.and_(incidents.c.run_id == sa.bindparam("run_id"), IN_CLUSTER)
 # Restarts that were made or decided.
 RESTARTS = sa.and_(
     incidents.c.action == Action.RESTART.value,
     sa.and_(incidents.c.committed.is_not(None), incidents.c.state != State.ADOPTED.value) | incidents.c.state.in_(OPEN),
 )
+_PAST_RESTARTS = _SELECT.where(OF_RUN, RESTARTS, incidents.c.id != sa.bindparam("but"))
+_NEWEST_DECISION = (
+    sa.select(incidents.c.id, incidents.c.action, incidents.c.reason)
+    .where(
+        OF_RUN,
+        incidents.c.attempt.is_not_distinct_from(sa.bindparam("attempt")),
+        incidents.c.alert == sa.bindparam("alert"),
+    )
+    .order_by(incidents.c.number.desc())
+    .limit(1)
+)
 
 
-def select_incidents(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Incident]:
-    """Return the selected incidents, oldest first."""
-    rows = connection.execute(_SELECT.where(*where))
-    return [
-        Incident(**{**row, "state": State(row["state"]), "action": Action(row["action"])}) for row in rows.mappings()
-    ]
+def selection(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Return the statement that selects incidents, for `select_incidents`."""
+    return _SELECT.where(*where)
+
+
+def select_incidents(connection: sa.Connection, selected: sa.Select[Any], **values: object) -> list[Incident]:
+    """Return the incidents of a `selection`, oldest first."""
+    return [_incident(row._asdict()) for row in connection.execute(selected, values)]
+
+
+def find_incident(connection: sa.Connection, incident_id: str) -> Incident | None:
+    """Return one incident; None where there is none of this id."""
+    return next(iter(select_incidents(connection, _OF_ID, id=incident_id)), None)
+
+
+def _incident(row: dict[str, Any]) -> Incident:
+    row["state"], row["action"] = State(row["state"]), Action(row["action"])
+    return Incident(**row)
 
 
 def select_past_restarts(
@@ -49,7 +83,7 @@ def select_past_restarts(
             checkpoint_step=each.checkpoint_step,
             excluded=each.excluded,
         )
-        for each in select_incidents(connection, of_run(run_id, cluster), RESTARTS, incidents.c.id != (but or ""))
+        for each in select_incidents(connection, _PAST_RESTARTS, run_id=run_id, cluster=cluster, but=but or "")
     ]
 
 
@@ -60,7 +94,7 @@ def read_log(
     newest = sa.select(incidents.c.number).order_by(incidents.c.number.desc()).limit(limit)
     if run_id is not None:
         newest = newest.where(incidents.c.run_id == run_id)
-    found = select_incidents(connection, incidents.c.number.in_(newest))
+    found = select_incidents(connection, selection(incidents.c.number.in_(newest)))
     log: dict[str, list[Event]] = {incident.id: [] for incident in found}
     ids = sa.select(incidents.c.id).where(incidents.c.number.in_(newest))
     for row in connection.execute(sa.select(events).where(events.c.incident_id.in_(ids)).order_by(events.c.number)):
@@ -70,10 +104,9 @@ def read_log(
 
 def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by: str, now: float) -> str | None:
     """Write down a person's answer to a restart that waits for one; return why it does not count, None if it does."""
-    found = select_incidents(connection, incidents.c.id == incident_id)
-    if not found:
+    incident = find_incident(connection, incident_id)
+    if incident is None:
         return "there is no such incident"
-    [incident] = found
     contradicted = incident.state is State.ESCALATED and incident.approval == CONTRADICTED
     if contradicted and answer != APPROVED:
         return "nothing is restarted without an approval; ack ends the page"
@@ -88,7 +121,7 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
     connection.execute(approvals.insert().values(incident_id=incident_id, answer=answer, by=by, at=now))
     append_event(connection, incident_id, Event(now, incident.state.value, f"{answer} by {by}"))
     if contradicted:
-        connection.execute(incidents.update().where(incidents.c.id == incident_id).values(paging=False, updated=now))
+        connection.execute(_SET, {"of": incident_id, "paging": False, "updated": now})
     return None
 
 
@@ -96,7 +129,7 @@ def named(connection: sa.Connection, text: str) -> list[Incident]:
     """Return the incidents whose id is this text, or begins with it, oldest first; none for less than 4 letters."""
     if len(text) < _MIN_PREFIX:
         return []
-    found = select_incidents(connection, incidents.c.id.startswith(text, autoescape=True))
+    found = select_incidents(connection, selection(incidents.c.id.startswith(text, autoescape=True)))
     return [each for each in found if each.id == text] or found
 
 
@@ -105,20 +138,25 @@ def acknowledge(
 ) -> list[Incident]:
     """End the pages of a run, or of one incident, because a person has taken it over; return the incidents."""
     named = incidents.c.id == incident_id if run_id is None else incidents.c.run_id == run_id
-    paging = select_incidents(connection, named, incidents.c.paging)
+    paging = select_incidents(connection, selection(named, incidents.c.paging))
     for incident in paging:
-        connection.execute(incidents.update().where(incidents.c.id == incident.id).values(paging=False, updated=now))
+        connection.execute(_SET, {"of": incident.id, "paging": False, "updated": now})
         append_event(connection, incident.id, Event(now, incident.state.value, f"acknowledged by {clean(by, 64)}"))
     return paging
 
 
-def of_run(run_id: str, cluster: str) -> sa.ColumnElement[bool]:
-    """Select the incidents of a run. Those on record without a cluster count for every cluster that uses the run id."""
-    of_id = incidents.c.run_id == run_id
-    return sa.and_(of_id, incidents.c.cluster.in_(("", cluster))) if cluster else of_id
+def insert_incident(connection: sa.Connection, incident: Incident) -> None:
+    """Store an incident."""
+    connection.execute(incidents.insert(), _row_of(incident))
 
 
-def row_of(incident: Incident) -> dict[str, Any]:
+def update_incident(connection: sa.Connection, was: State, incident: Incident) -> bool:
+    """Store an incident anew; return whether it was in this state, else nothing is stored."""
+    changed = connection.execute(_SET_IN_STATE, {"of": incident.id, "was": was.value, **_row_of(incident)})
+    return changed.rowcount == 1
+
+
+def _row_of(incident: Incident) -> dict[str, Any]:
     """Return the columns of an incident."""
     return {**asdict(incident), "state": incident.state.value, "action": incident.action.value}
 
@@ -137,24 +175,14 @@ def append_event(connection: sa.Connection, incident_id: str, event: Event) -> N
 
 def last_detail(connection: sa.Connection, incident_id: str) -> str | None:
     """Return the newest entry of the log of an incident."""
-    query = sa.select(events.c.detail).where(events.c.incident_id == incident_id).order_by(events.c.number.desc())
-    return connection.execute(query.limit(1)).scalar_one_or_none()
+    return connection.execute(_LAST_DETAIL, {"id": incident_id}).scalar_one_or_none()
 
 
 def same_decision(connection: sa.Connection, incident: Incident) -> str | None:
     """Return the id of the newest incident of this alert and attempt, if decision and reason are the same."""
     if incident.action is Action.RESTART:
         return None
-    query = (
-        sa.select(incidents.c.id, incidents.c.action, incidents.c.reason)
-        .where(
-            of_run(incident.run_id, incident.cluster),
-            incidents.c.attempt.is_not_distinct_from(incident.attempt),
-            incidents.c.alert == incident.alert,
-        )
-        .order_by(incidents.c.number.desc())
-        .limit(1)
-    )
-    newest = connection.execute(query).one_or_none()
+    of_alert = {name: getattr(incident, name) for name in ("run_id", "cluster", "attempt", "alert")}
+    newest = connection.execute(_NEWEST_DECISION, of_alert).one_or_none()
     same = newest is not None and (newest.action, newest.reason) == (incident.action.value, incident.reason)
     return newest.id if newest is not None and same else None

@@ -16,6 +16,11 @@ _MODES = ("crash", "timeout", "stall")
 # What a rank reports whose peer has failed, and what any failure may end in: mostly the consequence of another one.
 CASCADES = frozenset(("nccl", "nccl_timeout", "communication", "distributed_timeout", "exception"))
 _MAX_ROWS = 64
+_OF_INCIDENT = incident_alerts.c.incident_id == sa.bindparam("incident_id")
+_JOINED = sa.select(incident_alerts.c.alert_key).where(
+    _OF_INCIDENT, incident_alerts.c.alert_key == sa.bindparam("alert_key")
+)
+_COUNT = sa.select(sa.func.count()).select_from(incident_alerts).where(_OF_INCIDENT)
 
 
 def strength(mode: str | None, error_type: str | None) -> tuple[int, int]:
@@ -45,7 +50,7 @@ def roots_before(alert: Alert, firing: Iterable[Alert]) -> list[Alert]:
 def join(connection: sa.Connection, incident_id: str, alert: Alert, now: float, *, root: bool) -> bool:
     """Note that an alert belongs to an incident; return whether that is news: the first 64 are."""
     key = {"incident_id": incident_id, "alert_key": alert.key}
-    if connection.execute(sa.select(incident_alerts.c.alert_key).filter_by(**key)).first() is not None:
+    if connection.execute(_JOINED, key).first() is not None:
         return False
     values = {
         "alert": alert.label("alertname") or "",
@@ -53,9 +58,8 @@ def join(connection: sa.Connection, incident_id: str, alert: Alert, now: float, 
         "node": alert.label("node"),
     }
     row = {**key, **values, "starts_at": alert.starts_at, "joined": now, "root": root}
-    connection.execute(incident_alerts.insert().values(**row))
-    of_incident = sa.select(sa.func.count()).select_from(incident_alerts).filter_by(incident_id=incident_id)
-    return int(connection.execute(of_incident).scalar_one()) <= _MAX_ROWS
+    connection.execute(incident_alerts.insert(), row)
+    return int(connection.execute(_COUNT, {"incident_id": incident_id}).scalar_one()) <= _MAX_ROWS
 
 
 def alerts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str, Any]]:

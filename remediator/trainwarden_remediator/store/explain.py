@@ -15,7 +15,7 @@ from trainwarden.record.clock import to_iso
 from trainwarden_remediator.database.schema import alerts, incidents
 from trainwarden_remediator.decide.facts import facts_as_json
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
-from trainwarden_remediator.incidents.incident_rows import named, read_log, select_incidents
+from trainwarden_remediator.incidents.incident_rows import named, read_log, select_incidents, selection
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.incidents.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.notify.message import budget_left, lost_work
@@ -106,7 +106,7 @@ def account_of(connection: sa.Connection, about: str, state_dir: Path, now: floa
     waiting = _alerts(connection, about, [incident.id for incident, _ in found])
     if not found:
         ids = [each.incident_id for each in waiting if each.incident_id][-_MAX_INCIDENTS:]
-        chosen = select_incidents(connection, incidents.c.id.in_(ids))
+        chosen = select_incidents(connection, selection(incidents.c.id.in_(ids)))
         found = [(each, _events(connection, each)) for each in chosen]
     runs = {incident.run_id for incident, _ in found} | {each.run_id for each in waiting}
     return Account(

@@ -30,6 +30,7 @@ from trainwarden_remediator.decide.facts import CALL, NODES, Fact, facts_as_json
 from trainwarden_remediator.incidents.alert_rows import (
     Pending,
     answer_alert,
+    change_alert,
     keep_alerts,
     keep_delivery,
     select_pending,
@@ -37,17 +38,21 @@ from trainwarden_remediator.incidents.alert_rows import (
 from trainwarden_remediator.incidents.history import PastRestart
 from trainwarden_remediator.incidents.incident import Action, Alert, Event, Incident, State, clean
 from trainwarden_remediator.incidents.incident_rows import (
+    IN_CLUSTER,
+    OF_RUN,
     OPEN,
     RESTARTS,
     append_event,
+    find_incident,
+    insert_incident,
     last_detail,
     log_change,
-    of_run,
     read_log,
-    row_of,
     same_decision,
     select_incidents,
     select_past_restarts,
+    selection,
+    update_incident,
 )
 from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED
 from trainwarden_remediator.incidents.roots import join
@@ -91,6 +96,56 @@ class Call:
     job_started: float | None = None  # when the start of the job began, by the scheduler's clock
 
 
+_DATABASE = sa.select(about.c.value).where(about.c.key == "database")
+_PRUNE = (
+    deliveries.delete().where(deliveries.c.last_received < sa.bindparam("before")),
+    alerts.delete().where(alerts.c.last_seen < sa.bindparam("before"), ~alerts.c.pending),
+)
+_END_CALL = calls.update().where(calls.c.number == sa.bindparam("of"))
+_OF_CALL = selection(
+    incidents.c.id == sa.select(calls.c.incident_id).where(calls.c.number == sa.bindparam("of")).scalar_subquery()
+)
+_CALLS_OF_JOB = (
+    sa.select(*(calls.c[field.name] for field in fields(Call)))
+    .where(calls.c.scheduler == sa.bindparam("scheduler"), calls.c.job_id == sa.bindparam("job_id"))
+    .order_by(calls.c.number)
+)
+_EXCLUSIONS = sa.select(exclusions).where(exclusions.c.scheduler == sa.bindparam("scheduler"))
+_OF_JOB = selection(incidents.c.scheduler == sa.bindparam("scheduler"), incidents.c.job_id == sa.bindparam("job_id"))
+_OPEN, _PAGING, _OF_RUN = selection(incidents.c.state.in_(OPEN)), selection(incidents.c.paging), selection(OF_RUN)
+_ANSWER = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == sa.bindparam("of"))
+_APPROVED_BY = (
+    sa.select(approvals.c.by)
+    .join(incidents, incidents.c.id == approvals.c.incident_id)
+    .where(
+        incidents.c.run_id == sa.bindparam("run_id"),
+        incidents.c.attempt_key == sa.bindparam("attempt_key"),
+        incidents.c.approval == CONTRADICTED,
+        approvals.c.answer == APPROVED,
+    )
+    .limit(1)
+)
+_RESTARTED = sa.func.coalesce(incidents.c.committed, incidents.c.updated)
+_RESTARTS_SINCE = sa.select(_RESTARTED).where(
+    RESTARTS,
+    sa.bindparam("moment") < _RESTARTED,
+    IN_CLUSTER,
+    incidents.c.run_id != sa.bindparam("leave_out"),
+    incidents.c.id != sa.bindparam("but"),
+)
+_PROPOSALS = selection(
+    incidents.c.action == Action.RESTART.value,
+    sa.or_(
+        incidents.c.state == State.PROPOSED.value,
+        sa.func.coalesce(incidents.c.committed, incidents.c.created) > sa.bindparam("moment"),
+    ),
+)
+# Without those of incidents that have ended since they were written down.
+_TIMERS = sa.select(timers).where(
+    timers.c.subject.not_in(sa.select(incidents.c.id).where(incidents.c.state.not_in(OPEN)))
+)
+
+
 class NoteMessage(Protocol):
     """Note a message to people about an incident."""
 
@@ -127,9 +182,8 @@ class Store:
         self.switches = Switches(engine, clock)
         self.note_message: NoteMessage = _note_no_message
         with engine.begin() as connection:
-            query = sa.select(about.c.value).where(about.c.key == "database")
             # A copy that is put back keeps it.
-            self.database = connection.execute(query).scalar_one_or_none() or uuid.uuid4().hex
+            self.database = connection.execute(_DATABASE).scalar_one_or_none() or uuid.uuid4().hex
             set_about(connection, "database", self.database)
         self.is_writable = True
         self._written = clock.monotonic()
@@ -198,8 +252,8 @@ class Store:
         """Delete deliveries and decided alerts that were last seen 30 days ago. Incidents stay."""
         before = self._clock.now() - _RETENTION_SECONDS
         with self._transaction("prune") as connection:
-            connection.execute(deliveries.delete().where(deliveries.c.last_received < before))
-            connection.execute(alerts.delete().where(alerts.c.last_seen < before, ~alerts.c.pending))
+            for statement in _PRUNE:
+                connection.execute(statement, {"before": before})
 
     def pending(self) -> list[Pending]:
         """Return the alerts that await a decision, oldest first."""
@@ -209,7 +263,7 @@ class Store:
     def wait(self, alert: Alert, reason: str) -> None:
         """Record what an alert waits for."""
         with self._transaction("wait") as connection:
-            connection.execute(alerts.update().where(alerts.c.key == alert.key).values(waits_for=clean(reason)))
+            change_alert(connection, alert.key, waits_for=clean(reason))
 
     def propose(
         self,
@@ -232,7 +286,7 @@ class Store:
             with self._transaction("propose") as connection:
                 earlier = same_decision(connection, incident)
                 if earlier is None:
-                    connection.execute(incidents.insert().values(**row_of(incident)))
+                    insert_incident(connection, incident)
                     insert_facts(connection, incident.id, incident.updated, known)
                     join(connection, incident.id, pending.alert, incident.updated, root=True)
                     append_event(connection, incident.id, received)
@@ -303,12 +357,7 @@ class Store:
         """Return the changed incident, and whether that is news."""
         now, detail = self._clock.now(), clean(detail, 1000)
         moved = replace(incident, state=state, updated=now, **changes)
-        done = connection.execute(
-            incidents.update()
-            .where(incidents.c.id == incident.id, incidents.c.state == incident.state.value)
-            .values(**row_of(moved))
-        )
-        if done.rowcount != 1:
+        if not update_incident(connection, incident.state, moved):
             raise StaleIncident(incident.id)
         if replace(moved, updated=incident.updated) == incident and last_detail(connection, incident.id) == detail:
             return moved, False  # logged already: a call that is repeated for hours must not fill the log
@@ -319,9 +368,9 @@ class Store:
     def begin_call(self, call: Call, known: Sequence[Fact] = ()) -> int:
         """Note a call that is about to be made, and the facts that it rests on; return its number, for `end_call`."""
         with self._transaction("call") as connection:
-            (number,) = connection.execute(calls.insert().values(**asdict(call))).inserted_primary_key or (0,)
+            (number,) = connection.execute(calls.insert(), asdict(call)).inserted_primary_key or (0,)
             insert_facts(connection, call.incident_id, call.started, known, CALL)
-            incident = next(iter(select_incidents(connection, incidents.c.id == call.incident_id)), None)
+            incident = find_incident(connection, call.incident_id)
         if incident is not None:
             log_change(
                 incident, f"call {number}: {call.verb} of job {call.job_id} by {call.scheduler}", call=int(number)
@@ -332,18 +381,16 @@ class Store:
         """Note the answer of a call."""
         with self._transaction("answered") as connection:
             changes = {"answered": self._clock.now(), "outcome": outcome}
-            connection.execute(calls.update().where(calls.c.number == number).values(**changes))
-            of_call = sa.select(calls.c.incident_id).where(calls.c.number == number).scalar_subquery()
-            incident = next(iter(select_incidents(connection, incidents.c.id == of_call)), None)
+            connection.execute(_END_CALL, {"of": number, **changes})
+            incident = next(iter(select_incidents(connection, _OF_CALL, of=number)), None)
         if incident is not None:
             log_change(incident, f"call {number} answered: {outcome}", call=number)
 
     def calls_of_job(self, scheduler: str, job_id: str) -> list[Call]:
         """Return the calls about a job, oldest first."""
-        columns = [calls.c[field.name] for field in fields(Call)]
-        of_job = sa.select(*columns).where(calls.c.scheduler == scheduler, calls.c.job_id == job_id)
+        of_job = {"scheduler": scheduler, "job_id": job_id}
         with self._reading.begin() as connection:
-            return [Call(**row) for row in connection.execute(of_job.order_by(calls.c.number)).mappings()]
+            return [Call(*row) for row in connection.execute(_CALLS_OF_JOB, of_job)]
 
     def exclude(self, scheduler: str, job_id: str, nodes: Mapping[str, Exclusion]) -> None:
         """Note nodes that a job is to avoid."""
@@ -363,13 +410,13 @@ class Store:
         """Return what jobs avoid because of incidents, by job and node."""
         found: dict[str, dict[str, Exclusion]] = {}
         with self._reading.begin() as connection:
-            for row in connection.execute(sa.select(exclusions).where(exclusions.c.scheduler == scheduler)):
+            for row in connection.execute(_EXCLUSIONS, {"scheduler": scheduler}):
                 found.setdefault(row.job_id, {})[row.node] = Exclusion(row.incident_id, row.until)
         return found
 
     def of_job(self, scheduler: str, job_id: str) -> list[Incident]:
         """Return every incident about a job, oldest first."""
-        return self._incidents(incidents.c.scheduler == scheduler, incidents.c.job_id == job_id)
+        return self._incidents(_OF_JOB, scheduler=scheduler, job_id=job_id)
 
     def add(self, incident: Incident) -> None:
         """Store an incident that no alert has led to."""
@@ -379,24 +426,26 @@ class Store:
     def insert(self, connection: sa.Connection, incident: Incident) -> None:
         """Store an incident that no alert has led to, in a transaction of the caller."""
         detail = f"{incident.action.value}: {incident.reason}"
-        connection.execute(incidents.insert().values(**row_of(incident)))
+        insert_incident(connection, incident)
         append_event(connection, incident.id, Event(incident.updated, incident.state.value, detail))
         self.note_message(connection, incident, incident.reason)
         log_change(incident, detail)
 
     def open_incidents(self) -> list[Incident]:
         """Return the open incidents, oldest first."""
-        return self._incidents(incidents.c.state.in_(OPEN))
+        return self._incidents(_OPEN)
 
     def incident(self, incident_id: str) -> Incident:
         """Return one incident as it is now; raise KeyError."""
-        for incident in self._incidents(incidents.c.id == incident_id):
-            return incident
-        raise KeyError(incident_id)
+        with self._reading.begin() as connection:
+            found = find_incident(connection, incident_id)
+        if found is None:
+            raise KeyError(incident_id)
+        return found
 
     def escalations(self) -> list[Incident]:
         """Return the incidents that page: until they are acknowledged, or the run is seen to need no person."""
-        return self._incidents(incidents.c.paging)
+        return self._incidents(_PAGING)
 
     def recovery_seconds(self, leave_out: str | None = None) -> list[float]:
         """Return how long each restart that helped took, from its alert on, of all runs but `leave_out`."""
@@ -409,7 +458,7 @@ class Store:
     def budgets_left(self) -> dict[tuple[str, str], int]:
         """Return the restarts left by the decisions of the last day, by run and failure mode."""
         since = self._clock.now() - _REFUSAL_SECONDS
-        recent = self._incidents(incidents.c.updated >= since, incidents.c.budget_limit.is_not(None))
+        recent = self._incidents(selection(incidents.c.updated >= since, incidents.c.budget_limit.is_not(None)))
         return {(each.run_id, each.failure_mode): left for each in recent if (left := each.restarts_left) is not None}
 
     def refusals(self) -> list[Incident]:
@@ -422,21 +471,22 @@ class Store:
         of_runs = sa.select(sa.func.max(incidents.c.number)).where(recent)
         newest = of_runs.group_by(incidents.c.cluster, incidents.c.run_id)
         restarts = sa.select(events.c.incident_id).where(events.c.state == State.PROPOSED.value)
-        return self._incidents(
+        refused = selection(
             incidents.c.state == State.SUPPRESSED.value,
             incidents.c.budget_limit.is_not(None),
             recent,
             incidents.c.number.in_(newest),
             incidents.c.id.not_in(restarts),
         )
+        return self._incidents(refused)
 
     def of_run(self, run_id: str, cluster: str = "") -> list[Incident]:
         """Return every incident of a run, oldest first. An empty cluster is any, here and in what follows."""
-        return self._incidents(of_run(run_id, cluster))
+        return self._incidents(_OF_RUN, run_id=run_id, cluster=cluster)
 
-    def _incidents(self, *where: sa.ColumnElement[bool]) -> list[Incident]:
+    def _incidents(self, selected: sa.Select[Any], **values: object) -> list[Incident]:
         with self._reading.begin() as connection:
-            return select_incidents(connection, *where)
+            return select_incidents(connection, selected, **values)
 
     def count_by_state(self) -> dict[str, int]:
         """Return the number of incidents in each state."""
@@ -446,9 +496,8 @@ class Store:
 
     def answer_of(self, incident_id: str) -> tuple[str, str] | None:
         """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
-        query = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == incident_id)
         with self._reading.begin() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(_ANSWER, {"of": incident_id}).one_or_none()
         return None if row is None else (row.answer, row.by)
 
     def decided_for(self, alert_key: str) -> Incident | None:
@@ -456,18 +505,13 @@ class Store:
         answered = sa.select(alerts.c.incident_id).where(
             alerts.c.key == alert_key, ~alerts.c.pending, ~alerts.c.dropped
         )
-        return next(iter(self._incidents(incidents.c.id.in_(answered))), None)
+        return next(iter(self._incidents(selection(incidents.c.id.in_(answered)))), None)
 
     def approved_against_facts(self, run_id: str, attempt_key: str) -> str | None:
         """Return who lets an attempt be restarted although another source says that it works; None if nobody does."""
-        query = (
-            sa.select(approvals.c.by)
-            .join(incidents, incidents.c.id == approvals.c.incident_id)
-            .where(incidents.c.run_id == run_id, incidents.c.attempt_key == attempt_key)
-            .where(incidents.c.approval == CONTRADICTED, approvals.c.answer == APPROVED)
-        )
+        of_attempt = {"run_id": run_id, "attempt_key": attempt_key}
         with self._reading.begin() as connection:
-            return connection.execute(query.limit(1)).scalar_one_or_none()
+            return connection.execute(_APPROVED_BY, of_attempt).scalar_one_or_none()
 
     def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
         """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
@@ -478,25 +522,18 @@ class Store:
         self, moment: float, cluster: str = "", leave_out: str | None = None, but: str | None = None
     ) -> tuple[float, ...]:
         """Return when restarts of any run but `leave_out` were given or decided since a moment, without `but`."""
-        at = sa.func.coalesce(incidents.c.committed, incidents.c.updated)
-        of_cluster = incidents.c.cluster.in_(("", cluster)) if cluster else sa.true()
-        others = sa.and_(incidents.c.run_id != (leave_out or ""), incidents.c.id != (but or ""))
-        query = sa.select(at).where(RESTARTS, at > moment, of_cluster, others)
+        values = {"moment": moment, "cluster": cluster, "leave_out": leave_out or "", "but": but or ""}
         with self._reading.begin() as connection:
-            return tuple(row[0] for row in connection.execute(query))
+            return tuple(connection.execute(_RESTARTS_SINCE, values).scalars())
 
     def proposals_since(self, moment: float) -> list[Incident]:
         """Return the restarts that have not been begun, and those that were decided or given since a moment."""
-        lately = sa.func.coalesce(incidents.c.committed, incidents.c.created) > moment
-        waits = incidents.c.state == State.PROPOSED.value
-        return self._incidents(incidents.c.action == Action.RESTART.value, waits | lately)
+        return self._incidents(_PROPOSALS, moment=moment)
 
     def timers(self) -> list[StoredTimer]:
         """Return the timers as they were last written down, without those of incidents that have ended since."""
-        ended = sa.select(incidents.c.id).where(incidents.c.state.not_in(OPEN))
-        query = sa.select(timers).where(timers.c.subject.not_in(ended))
         with self._reading.begin() as connection:
-            return [StoredTimer(**row) for row in connection.execute(query).mappings()]
+            return [StoredTimer(**row._asdict()) for row in connection.execute(_TIMERS)]
 
     def keep_timers(self, running: Sequence[StoredTimer]) -> None:
         """Write down the timers that run; all others are over."""

@@ -15,6 +15,8 @@ from trainwarden_remediator.observe.world import Clock
 
 FREEZE, STORM = "freeze", "storm"
 _ON, _RESUMED = "on", "resumed"
+_OF_NAME = sa.select(switches).where(switches.c.name == sa.bindparam("of"))
+_DELETE = switches.delete().where(switches.c.name == sa.bindparam("name"), switches.c.scope == sa.bindparam("scope"))
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,13 @@ class Switches:
     def end_storm(self, cluster: str) -> None:
         """End a storm whose cause has gone."""
         with self._engine.begin() as connection:
-            connection.execute(switches.delete().where(switches.c.name == STORM, switches.c.scope == cluster))
+            connection.execute(_DELETE, {"name": STORM, "scope": cluster})
 
 
 def find(connection: sa.Connection, name: str | None = None, now: float | None = None) -> list[Switch]:
     """Return what is switched, of one name or of all; without those whose time was over at `now`."""
-    query = sa.select(switches) if name is None else sa.select(switches).where(switches.c.name == name)
-    found = [Switch(**row) for row in connection.execute(query).mappings()]
+    rows = connection.execute(sa.select(switches) if name is None else _OF_NAME, {"of": name})
+    found = [Switch(**row._asdict()) for row in rows]
     return [each for each in found if now is None or each.until is None or each.until > now]
 
 
@@ -96,8 +98,7 @@ def freeze(connection: sa.Connection, run_id: str, by: str, reason: str, now: fl
 
 def unfreeze(connection: sa.Connection, run_id: str) -> bool:
     """End a freeze; return whether there was one."""
-    ended = connection.execute(switches.delete().where(switches.c.name == FREEZE, switches.c.scope == run_id))
-    return ended.rowcount > 0
+    return connection.execute(_DELETE, {"name": FREEZE, "scope": run_id}).rowcount > 0
 
 
 def resume(connection: sa.Connection, by: str, now: float) -> list[Switch]:
@@ -109,6 +110,5 @@ def resume(connection: sa.Connection, by: str, now: float) -> list[Switch]:
 
 
 def _set(connection: sa.Connection, switch: Switch) -> None:
-    same = (switches.c.name == switch.name, switches.c.scope == switch.scope)
-    connection.execute(switches.delete().where(*same))
-    connection.execute(switches.insert().values(**vars(switch)))
+    connection.execute(_DELETE, {"name": switch.name, "scope": switch.scope})
+    connection.execute(switches.insert(), vars(switch))
