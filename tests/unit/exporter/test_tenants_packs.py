@@ -70,8 +70,9 @@ def test_slow_signals_of_one_name_in_packs_of_one_name_cost_no_other_run_its_log
         pack.write_text(SLOW)
         logs.runs.metadata(run_id, signals=str(pack))
         logs.write(run_id, ("a" * 60 + "c\n") * 3)
-    logs.look()
-    assert logs.value("training_log_signals_total", run_id="evil2", signal="slow") == 0
+    for _ in range(4):  # three searches that are cut off may fill a round
+        logs.look()
+    assert [logs.count(run_id, "slow") for run_id in ("evil1", "evil2")] == [0, 0]
     assert logs.value("trainwarden_log_signal_off", pack="mine", signal="slow") == 1
     assert logs.count("victim", "cuda_oom") == 1
 
