@@ -144,7 +144,7 @@ class SignalSearch:
         signal = next((one for one in self.signals if one.name == name), None)
         if signal is not None and name not in self.off:
             self.off[name] = why
-            _log.error("%s: signal %s is off: %s; pattern %r", signal.source, name, why, signal.pattern)
+            _log.error("%s: signal %s is off: %s; pattern %.200r", signal.source, name, why, signal.pattern)
 
     def strike(self, part: _Part) -> None:
         """Count a search that took too long; the last of some switches its signal off."""

@@ -17,7 +17,7 @@ from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.collectors.runs import attempts
+from trainwarden_exporter.collectors.runs import attempts, problems
 from trainwarden_exporter.collectors.runs.limits import RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
 from trainwarden_exporter.core.line_budget import LineBudget
@@ -120,6 +120,26 @@ def test_a_user_whose_runs_change_all_the_time_fills_no_log(
 
 
 @needs_root
+def test_records_that_cannot_be_used_again_and_again_fill_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problems, "LineBudget", partial(LineBudget, 30))
+    tree = RunsTree(tmp_path / "runs")
+    for number in range(40):
+        content = "{" if number % 2 else "{}"
+        for run in range(30):
+            tree.write(f"flood-{run:02d}", "metadata.json", content)
+            give(tree.path / f"flood-{run:02d}")
+        if number == 1:
+            tree.write("zz-mine", "metadata.json", "{")
+        tree.text()
+    assert 30 <= sum("run flood" in line for line in caplog.messages) <= 34
+    assert f"run_problems_left_out uid={ANOTHER}: they change too often to be logged" in caplog.messages
+    # Others' problems are in the log, though a sample has more than are logged at once.
+    assert [line for line in caplog.messages if "run zz-mine" in line]
+
+
+@needs_root
 def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Path) -> None:
     tree = RunsTree(tmp_path / "runs", limits=RunLimits(series=1000, owner_series=800, run_series=400))
     for number in range(4):
@@ -143,9 +163,20 @@ def test_the_ranks_of_a_run_are_bounded_and_the_run_stays(tmp_path: Path) -> Non
     for rank in range(30):
         tree.rank("r", rank)
     samples = tree.samples()
-    assert len(samples["training_rank_step"]) == 20
+    assert len(samples["training_rank_step"]) == 19  # and two of their host
     assert tree.state("r") == "running"
     assert left_out(tree, "ranks") == 1
+
+
+def test_the_series_of_ranks_are_bounded_whatever_the_ranks_state(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", all_hosts=True, limits=RunLimits(run_series=400))
+    tree.metadata("r", world_size=200)
+    sections = {f"part{number}": 0.5 for number in range(8)}
+    for rank in range(200):
+        tree.rank("r", rank, host=f"host{rank}", time=to_iso(NOW - 3600), sections=sections, gpu_taken_bytes=7)
+    of_ranks = ("training_rank_", "training_host_", "training_silent_", "training_section_")
+    shown = sum(len(found) for name, found in tree.samples().items() if name.startswith(of_ranks))
+    assert 300 < shown <= 400
 
 
 def test_a_file_of_a_record_is_bounded(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.runs import metrics
-from trainwarden_exporter.collectors.runs.record import ENDED
+from trainwarden_exporter.collectors.runs.record import ENDED, plausible_timestamp
 from trainwarden_exporter.core.line_budget import LineBudget
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class AttemptDurations:
     """A histogram of durations for each state in which an attempt may end. It begins at zero with the exporter.
 
     An attempt is counted if it ended after `since` or was seen running. The others were counted by an earlier process
-    of the exporter; counting them again would show as a rate.
+    of the exporter; counting them again would show as a rate. The histogram is of all users' runs: a duration that no
+    attempt can have had is not counted.
     """
 
     def __init__(self, since: float) -> None:
@@ -73,13 +74,13 @@ class AttemptDurations:
         self._running: dict[str, tuple[str | None, float | None]] = {}
         self._counted: dict[str, tuple[str | None, float | None]] = {}
 
-    def observe(self, record: RunRecord) -> None:
-        """Count the attempt if it has ended and was not counted yet."""
+    def observe(self, record: RunRecord, now: float) -> None:
+        """Count the attempt if it has ended and was not counted yet; `now` is Unix seconds."""
         attempt = (record.attempt_key, record.attempt_start)
         if record.state not in ENDED:
             self._running[record.run_id] = attempt
             return
-        start, end = record.attempt_start, record.end
+        start, end = plausible_timestamp(record.attempt_start, now), plausible_timestamp(record.end, now)
         if start is None or end is None or end < start or self._counted.get(record.run_id) == attempt:
             return
         self._counted[record.run_id] = attempt

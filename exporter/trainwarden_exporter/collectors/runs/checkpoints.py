@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from trainwarden.beneath import open_inside
 from trainwarden.capabilities import may_become_others
+from trainwarden.redaction import plain
+from trainwarden_exporter.core.line_budget import LineBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +34,7 @@ MAX_HUNG = 4
 # A user who names one large folder after the other takes a twentieth of a core with it.
 PAUSE_FACTOR = 20.0
 _WALK_THREAD = "trainwarden-checkpoint"
+_MAX_LINE = 1000
 _CHILD = "trainwarden_exporter.collectors.runs.checkpoint_child"
 # What Python needs to start; no secret of the exporter's is any of it.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "LC_ALL")
@@ -134,6 +137,7 @@ class CheckpointVerifier:
         # By owner: of hundreds of runs that save at once the next one is found without a look at all of them.
         self._waiting: dict[int | None, dict[str, Checkpoint]] = {}
         self._not_before: defaultdict[int | None, float] = defaultdict(float)
+        self._budget = LineBudget()
         self._wanted: dict[str, Checkpoint] = {}
         self._results: dict[str, tuple[Checkpoint, bool | None]] = {}
         self._thread: threading.Thread | None = None
@@ -196,7 +200,7 @@ class CheckpointVerifier:
         while True:
             run_id, checkpoint, owner = self._next()
             if sum(thread.name == _WALK_THREAD for thread in threading.enumerate()) >= MAX_HUNG:
-                log.warning("checkpoint %s is not verified: others hang in their file systems", checkpoint.path)
+                self._warn(owner, f"run {run_id}: its checkpoint is not verified: others hang in their file systems")
                 continue
             began = time.monotonic()
             self._results[run_id] = (checkpoint, self._result(run_id, checkpoint, owner))
@@ -206,11 +210,19 @@ class CheckpointVerifier:
         try:
             verdict = self._verify(checkpoint, owner)
         except OSError as error:
-            log.warning("run %s: its checkpoint cannot be looked at: %s", run_id, error)
+            self._warn(owner, f"run {run_id}: its checkpoint cannot be looked at: {error}")
             return None
         except Exception as error:
-            log.warning("run %s: its checkpoint could not be judged: %s", run_id, error, exc_info=True)
+            log.debug("run %s", run_id, exc_info=True)
+            self._warn(owner, f"run {run_id}: its checkpoint could not be judged: {type(error).__name__}: {error}")
             return None
         if verdict is not None and verdict.answer == "incomplete":
-            log.warning("run %s: checkpoint %s is %s", run_id, checkpoint.path, verdict)
+            self._warn(owner, f"run {run_id}: checkpoint {checkpoint.path} is {verdict}")
         return {"complete": True, "incomplete": False}.get(verdict.answer) if verdict else None
+
+    def _warn(self, owner: int | None, text: str) -> None:
+        """Log a line about a user's checkpoint, within a budget: a training may name another one in each second."""
+        if self._budget.take(owner, time.monotonic()):
+            log.warning("%s", plain(text)[:_MAX_LINE])
+        elif self._budget.is_first_refusal(owner):
+            log.warning("checkpoint_lines_left_out uid=%s: there are too many", owner)

@@ -25,9 +25,9 @@ from trainwarden_exporter.collectors.runs.limits import (
     REASONS,
     RUNS,
     SERIES,
-    SERIES_OF_RANK,
     RunLimits,
     fair_order,
+    series_of_ranks,
     share_series,
 )
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence, is_training_by_log, watched_run
@@ -163,7 +163,7 @@ class RunsCollector:
             left_out.update(each.folder.left_out | (set() if with_ranks else {RANKS}))
         mine = sorted((each for each, _ in granted), key=lambda each: each.folder.run_id)
         self._publish(mine, now)
-        self._filesystems.ask(each.record for each in mine if self._has_files(each))
+        self._filesystems.ask((each.folder.owner, each.record) for each in mine if self._has_files(each))
         self._processes.look(beat for each in mine for beat in self._ranks(each.folder, each.record) if beat.pid)
         for each in mine:
             with self._problems.isolated(each.folder.run_id):
@@ -179,7 +179,7 @@ class RunsCollector:
             families.add(metrics.TRAINWARDEN_RUNS, outcomes[outcome], outcome=outcome)
         for reason in REASONS:
             families.add(metrics.TRAINWARDEN_RUNS_LEFT_OUT, left_out[reason], reason=reason)
-        self._problems.report(families)
+        self._problems.report(families, self._discovery.owners)
         return families.collected()
 
     def _add(self, families: Families, run: DiscoveredRun, now: float) -> None:
@@ -195,7 +195,7 @@ class RunsCollector:
         if verdict:
             record, verdict = self._ends.applied(record, verdict)
         if not awaited:
-            self._durations.observe(record)
+            self._durations.observe(record, now)
         if verdict and (awaited or self._evidence.is_awaited(record, verdict, now)):
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
@@ -326,8 +326,9 @@ class RunsCollector:
 
     def _series_of_ranks(self, run: DiscoveredRun) -> int:
         """Return how many series of ranks would be exported, at most."""
-        owned = [beat.sections for beat in run.record.ranks if self._all_hosts or beat.host in (None, self._host)]
-        return SERIES_OF_RANK * len(owned) + sum(map(len, owned))
+        return series_of_ranks(
+            [beat for beat in run.record.ranks if self._all_hosts or beat.host in (None, self._host)]
+        )
 
     def _owns_run(self, run: DiscoveredRun) -> bool:
         host = run.record.metadata.host if run.record.metadata else None

@@ -59,6 +59,7 @@ class RunDiscovery:
     Attributes:
         known: ids of the runs that have a folder or a copy, whatever is in it.
         blocked: the runs whose folders do not answer, and the call that each is in.
+        owners: the users of the runs that were looked at, by run id.
         expired: number of runs without a sign of life for `EXPIRY_SECONDS`.
         left_out: number of folders that were not looked at, because there are too many.
         unread: number of new runs that there was no budget to read.
@@ -90,6 +91,7 @@ class RunDiscovery:
         self._folders: dict[str, RunFolder] = {}
         self.known: frozenset[str] = frozenset()
         self.blocked: list[Blocked[RunFolder]] = []
+        self.owners: dict[str, int] = {}
         self.expired = 0
         self.left_out = self.unread = 0
 
@@ -125,6 +127,7 @@ class RunDiscovery:
             RecordProblem(BLOCKED, each.run_id, "is not looked at: too many of the same user do not answer")
             for each in self._pool.passed_over
         )
+        self.owners = {folder.run_id: folder.owner for folder in awake}
         self.unread = sum(folder.shown is None and BYTES in folder.left_out for folder in awake)
         found: dict[str, DiscoveredRun] = {}
         for folder in awake:

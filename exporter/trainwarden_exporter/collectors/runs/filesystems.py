@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.runs import filesystem_metrics as metrics
+from trainwarden_exporter.collectors.runs.limits import fair_order
 from trainwarden_exporter.core.metric import CachedSamples, Families
 
 if TYPE_CHECKING:
@@ -29,10 +31,10 @@ _TEMPLATE = re.compile(r"[{*?\[]")
 
 @dataclass(frozen=True)
 class Room:
-    """What a file system answered: bytes, files, or None where it counts none, and the seconds that it took."""
+    """What a file system answered: bytes and files, each None where it counts none, and the seconds that it took."""
 
-    available: float
-    size: float
+    available: float | None
+    size: float | None
     files: float | None
     seconds: float
 
@@ -90,8 +92,11 @@ class RunFilesystems:
         # Of each run, until the file systems are asked again.
         self._samples: dict[str, CachedSamples] = {}
 
-    def ask(self, records: Iterable[RunRecord]) -> None:
-        """Ask what the runs that are running stand on, if it is time, and take what was answered meanwhile."""
+    def ask(self, runs: Iterable[tuple[int, RunRecord]]) -> None:
+        """Ask what the runs that are running stand on, if it is time, and take what was answered meanwhile.
+
+        Each run comes with the uid of its user: where there are too many file systems, each user has a share.
+        """
         for mount, question in list(self._questions.items()):
             if question.is_done:
                 del self._questions[mount]
@@ -103,7 +108,9 @@ class RunFilesystems:
         self._asked_at = self._clock()
         self._samples, self._of_run = {}, {}
         self._mounts, self._of_path = mount_points(self._mounts_file), {}
-        wanted = sorted({mount for record in records for mount in self._uses(record).values()})[:MAX_FILESYSTEMS]
+        of_users = {(owner, mount) for owner, record in runs for mount in self._uses(record).values()}
+        in_turn = fair_order(of_users, operator.itemgetter(0), operator.itemgetter(1))
+        wanted = list(dict.fromkeys(mount for _, mount in in_turn))[:MAX_FILESYSTEMS]
         self._rooms = {mount: room for mount, room in self._rooms.items() if mount in wanted}
         for mount in wanted:
             if mount not in self._questions and len(self._questions) < MAX_FILESYSTEMS:
@@ -172,7 +179,11 @@ def ask_room(mount: str) -> Room:
     found = os.statvfs(mount)
     block = found.f_frsize or found.f_bsize
     files = found.f_favail if found.f_files else None
-    return Room(found.f_bavail * block, found.f_blocks * block, files, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    if not found.f_blocks:
+        # As one in user space answers whoever may not use it, and object stores do: no size, which is not a full one.
+        return Room(None, None, files, seconds)
+    return Room(found.f_bavail * block, found.f_blocks * block, files, seconds)
 
 
 def mount_points(file: Path) -> tuple[str, ...]:

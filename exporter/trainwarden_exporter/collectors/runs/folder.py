@@ -22,7 +22,7 @@ from trainwarden_exporter.collectors.runs.documents import (
     read_superseded,
 )
 from trainwarden_exporter.collectors.runs.future_times import FutureTimes
-from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
+from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits, ranks_within
 from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
 from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
@@ -356,8 +356,10 @@ class RunFolder:
         found = read_rank_files(files, self._limits, self._host, traces=self._traces)
         if isinstance(found, Unreadable):
             return found
-        self._too_many_ranks = len(found) > self._limits.ranks
-        return found[: self._limits.ranks]
+        beats = [beat for beat in found if not isinstance(beat, Unreadable)]
+        kept = ranks_within(beats, self._limits.run_series)
+        self._too_many_ranks = kept < len(beats)
+        return [*beats[:kept], *(each for each in found if isinstance(each, Unreadable))]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):

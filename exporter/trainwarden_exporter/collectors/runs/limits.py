@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from trainwarden.record.rank import RankBeat
 
 T = TypeVar("T")
 
 FOLDERS, RUNS, BYTES, RANKS, SERIES = "folders", "runs", "bytes", "ranks", "series"
 # Why something of a run is not exported.
 REASONS = (FOLDERS, RUNS, BYTES, RANKS, SERIES)
-# Series of a run without its ranks, at most, and of each rank.
-SERIES_OF_RUN, SERIES_OF_RANK = 92, 4
+# Series of a run without its ranks, at most, of each rank, and of each host of ranks.
+SERIES_OF_RUN, SERIES_OF_RANK, SERIES_OF_HOST = 92, 4, 2
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,25 @@ class RunLimits:
         """How many folders are read in one sample."""
         return 2 * self.runs
 
-    @property
-    def ranks(self) -> int:
-        """How many ranks of a run are kept."""
-        return self.run_series // SERIES_OF_RANK
-
 
 DEFAULT_LIMITS = RunLimits()
+
+
+def series_of_ranks(beats: Sequence[RankBeat]) -> int:
+    """Return how many series ranks have, at most."""
+    of_beats = sum(SERIES_OF_RANK + len(beat.sections) + (beat.gpu_taken_bytes is not None) for beat in beats)
+    return of_beats + SERIES_OF_HOST * len({beat.host for beat in beats})
+
+
+def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
+    """Return how many of the ranks, the first ones, have no more than so many series together."""
+    low, high = 0, len(beats)
+    if series_of_ranks(beats) <= most:  # as of nearly all runs
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if series_of_ranks(beats[:middle]) <= most else (low, middle - 1)
+    return low
 
 
 def fair_order(items: Iterable[T], owner: Callable[[T], int], rank: Callable[[T], Any]) -> list[T]:

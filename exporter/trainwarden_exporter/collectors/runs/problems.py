@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden.redaction import plain
 from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.collectors.runs.limits import fair_order
+from trainwarden_exporter.core.line_budget import LineBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from trainwarden_exporter.core.metric import Families
 
@@ -34,11 +37,12 @@ class RecordProblem:
 
 
 class RecordProblems:
-    """The problems of one sample, and those that have been logged."""
+    """The problems of one sample, and those that have been logged; of one user within a `LineBudget`."""
 
     def __init__(self) -> None:
         self._found: list[RecordProblem] = []
         self._logged: set[tuple[str, str]] = set()
+        self._budget = LineBudget()
 
     def begin(self) -> None:
         """Begin a new sample."""
@@ -61,8 +65,11 @@ class RecordProblems:
             log.debug("run %s", run_id, exc_info=True)
             self._found.append(RecordProblem(INTERNAL, run_id, f"{type(error).__name__}: {error}"))
 
-    def report(self, families: Families) -> None:
-        """Add the counts, and log the first new problem of each reason and folder."""
+    def report(self, families: Families, owners: Mapping[str, int]) -> None:
+        """Add the counts, and log the first new problem of each reason and folder, those of each user in turn.
+
+        `owners` are the uids of the users of folders, as far as they are known.
+        """
         reasons = Counter(problem.reason for problem in self._found)
         for reason in REASONS:
             families.add(metrics.TRAINWARDEN_RUNS_UNREADABLE, reasons[reason], reason=reason)
@@ -71,8 +78,14 @@ class RecordProblems:
         for problem in self._found:
             first.setdefault((problem.reason, problem.folder), problem)
         new = [problem for key, problem in first.items() if key not in self._logged]
-        for problem in new[:MAX_LOGGED_AT_ONCE]:
-            log.warning("%s", plain(f"run {problem.folder}: {problem.reason}: {problem.text}")[:500])
-        if len(new) > MAX_LOGGED_AT_ONCE:
-            log.warning("and %d more runs with something that cannot be used", len(new) - MAX_LOGGED_AT_ONCE)
+        logged = 0
+        for problem in fair_order(new, lambda each: owners.get(each.folder, -1), lambda each: each.folder):
+            owner = owners.get(problem.folder)
+            if logged < MAX_LOGGED_AT_ONCE and self._budget.take(owner, time.monotonic()):
+                log.warning("%s", plain(f"run {problem.folder}: {problem.reason}: {problem.text}")[:500])
+                logged += 1
+            elif logged < MAX_LOGGED_AT_ONCE and self._budget.is_first_refusal(owner):
+                log.warning("run_problems_left_out uid=%s: they change too often to be logged", owner)
+        if logged == MAX_LOGGED_AT_ONCE < len(new):
+            log.warning("and %d more runs with something that cannot be used", len(new) - logged)
         self._logged = set(first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from tests.waiting import wait_until
 from trainwarden.checkpoint.verdict import CheckpointVerdict
 from trainwarden.record.clock import to_iso
 from trainwarden.record.progress import Checkpoint
+from trainwarden_exporter.collectors.runs import checkpoints
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
+from trainwarden_exporter.core.line_budget import LineBudget
 
 COMPLETE = CheckpointVerdict("complete", ("all of it",))
 
@@ -130,3 +133,21 @@ def test_the_step_of_the_newest_checkpoint_that_its_writer_has_verified(tmp_path
     assert tree.value("training_checkpoint_verified_step", run_id="r") == 30
     tree.progress("r", checkpoint=saved[0], checkpoints=[saved[1] | {"verified_time": "soon"}])
     assert tree.value("training_checkpoint_verified_step", run_id="r") is None
+
+
+def test_a_user_who_names_many_checkpoints_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "LineBudget", partial(LineBudget, 5))
+
+    def refuse(checkpoint: Checkpoint, owner: int | None) -> CheckpointVerdict | None:
+        raise OSError("Permission denied")
+
+    verifier = CheckpointVerifier(refuse, pause_factor=0.0)
+    tree = tree_with(tmp_path, verifier, "/ckpt/0")
+    for step in range(20):
+        save(tree, f"/ckpt/{step}", step=step)
+        tree.text()
+        wait_until(lambda: verifier.idle)
+    wait_until(lambda: any("checkpoint_lines_left_out" in line for line in caplog.messages))
+    assert sum("cannot be looked at" in line for line in caplog.messages) <= 7

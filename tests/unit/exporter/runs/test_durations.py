@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 
@@ -55,3 +57,12 @@ def test_a_run_of_another_host_is_counted_there(runs: RunsTree) -> None:
     end(runs, "r", NOW + 5, host="node2")
     runs.rank("r", 1)
     assert counted(runs, "succeeded") == 0
+
+
+@pytest.mark.parametrize(("start", "ended"), [(-62_000_000_000.0, NOW + 5), (NOW, NOW + 400 * 86_400), (-5.0, NOW + 5)])
+def test_a_duration_that_no_attempt_can_have_had_is_not_counted(runs: RunsTree, start: float, ended: float) -> None:
+    runs.metadata("odd", attempt_start_time=to_iso(start), start_time=to_iso(start))
+    runs.text()
+    end(runs, "odd", ended, attempt_start_time=to_iso(start), start_time=to_iso(start))
+    assert counted(runs, "succeeded") == 0
+    assert runs.value("training_run_duration_seconds_sum", state="succeeded") == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.runs_tree import RunsTree
+from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.runs import filesystems
 from trainwarden_exporter.collectors.runs.filesystems import ASK_SECONDS, Room, RunFilesystems, ask_room, mount_points
@@ -134,3 +135,35 @@ def test_a_real_file_system_answers(tmp_path: Path) -> None:
     assert 0 <= room.seconds < 60
     assert "/" in mount_points(Path("/proc/self/mountinfo"))
     assert mount_points(tmp_path / "none") == ("/",)
+
+
+def test_one_that_counts_no_blocks_is_not_full(tmp_path: Path) -> None:
+    # As FUSE answers whoever may not use the mount, and as procfs does.
+    room = ask_room("/proc")
+    assert (room.available, room.size) == (None, None)
+    made = Mounts(tmp_path)
+    made.tree = RunsTree(
+        made.runs, filesystems=RunFilesystems(made.runs, mounts=made.file, ask=lambda _: ask_room("/proc"))
+    )
+    made.tree.metadata("r")
+    wait_until(lambda: bool(made.lines()))
+    assert 'answering{run_id="r",use="record"} 1.0' in made.lines()
+    assert not [line for line in made.lines() if line.startswith(("avail_bytes", "size_bytes"))]
+
+
+@needs_root
+def test_a_user_with_many_file_systems_takes_no_place_of_a_user_with_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystems, "MAX_FILESYSTEMS", 4)
+    made = Mounts(tmp_path)
+    with made.file.open("a") as file:
+        file.writelines(f"40 22 0:47 / /a{number} rw - fuse f rw\n" for number in range(10))
+    for number in range(10):
+        made.tree.metadata(f"many-{number}", log_path=f"/a{number}/{{run_id}}.out")
+        os.chown(made.runs / f"many-{number}", ANOTHER, ANOTHER)
+        os.chown(made.runs / f"many-{number}" / "metadata.json", ANOTHER, ANOTHER)
+    made.tree.metadata("few")
+    made.tree.progress("few", checkpoint={"path": "/ckpt/x"})
+    wait_until(lambda: 'answering{run_id="few",use="checkpoints"} 1.0' in made.lines())
+    assert len(set(made.asked)) == 4
