@@ -74,6 +74,16 @@ _PREFIXED = (
     r"gAAAAA[\w-]{12,}={0,2}",  # Fernet
     r"MUNGE:[\w+/=]{8,}",
     r"\$(?:2[abxy]|[156y]|7|apr1|argon2\w{1,2})\$[\w./$=,+-]{12,}",  # crypt(3)
+    r"(?:tvly|luma|ms)-(?:(?:dev|prod)-)?(?=[\w-]*\d)[\w-]{24,}",  # Tavily, Luma, ModelScope
+    r"fc-[0-9a-f]{32}",  # Firecrawl
+    r"(?:e2b|jina|unkey|pb|tk|hca?[ix]k|duffel_(?:test|live))_(?=(?:\w*\d){2})\w{20,}",
+    r"dt0[cs]\d\d\.[A-Z0-9]{8,}\.[A-Z0-9]{32,}",  # Dynatrace
+    r"sl\.(?=[\w-]*\d)[\w-]{60,}",  # Dropbox
+    r"access_token\$\w{4,16}\$[a-z0-9]{8,}\$[0-9a-f]{16,}",  # PayPal
+    r"cio(?=\w*\d)(?=\w*[A-Z])[A-Za-z0-9]{32}\b",  # crates.io
+    r"[0-9a-f]{32}\.(?=\w*\d)(?=\w*[A-Z])[A-Za-z0-9]{16}\b",  # Zhipu
+    r"\d/\d{16}:[0-9a-f]{32}",  # Asana
+    r"SCT\d{4,10}T[A-Za-z0-9]{20,}",  # ServerChan
     # What is base64 by its end, with letters and digits at random.
     r"(?=[A-Za-z+/]*\d)(?=[a-z0-9+/]*[A-Z])[A-Za-z0-9+/]{31,}={1,2}(?![\w=])",
 )
@@ -91,7 +101,7 @@ _LIKELY = (
 # In JSON within JSON quotes are escaped; in an address within an address, `=` is %3D.
 _QUOTE = r"(?:\\*[\"'])"
 _EQUALS = rf"{_QUOTE}?\s*(?::?=|[:\uff1a]|=>|%3[aAdD])\s*(?:[|>][+-]?\s+(?=\S))?"
-_VALUE = r"(?:[bBrRuU]{0,2}\\*(?:\"[^\"]*\"?|'[^']*'?)|[^\s,;&\"')\]}]+)"
+_VALUE = r"(?:(?:\w{1,32}\((?=[\"']))?[bBrRuU]{0,2}\\*(?:\"[^\"]*\"?|'[^']*'?)|[^\s,;&\"')\]}]+)"
 _HARMLESS = r"(?!\\*[\"']?(?:\d{1,9}|true|false|none|null|<[^>]*>?|\[\w+\]|redacted|\*+)(?:[\s,;&\"')\]}.\\]|$))"
 # A text of both letters and digits: no word of a sentence.
 _MIXED = r"(?=[^\s\"',;]*\d)(?=[^\s\"',;]*[A-Za-z])"
@@ -111,7 +121,7 @@ _BY_FORM = _patterns(
     (
         (
             r"(?i:discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/webhookb2/|api\.telegram\.org/bot"
-            r"|/open-apis/bot/v2/hook/|datadoghq\.\w{2,3}/(?:api/)?v\d/input/|hooks\.zapier\.com/hooks/catch/|hc-ping\.com/|/with/key/)"
+            r"|\bapi\.day\.app/|/open-apis/bot/v2/hook/|datadoghq\.\w{2,3}/(?:api/)?v\d/input/|hooks\.zapier\.com/hooks/catch/|hc-ping\.com/|/with/key/)"
         ),
         r"\S+",
     ),
@@ -156,10 +166,11 @@ _BY_COMMAND = _patterns(
         r"(?i:\b(?:sudo\b[^|;]{0,200}?\s-S|(?:ch|smb)?passwd|kinit|[\w-]*-stdin|--with-token)\b[^|;<]{0,200}<<<\s*)",
         r"(?:\"[^\"]*\"?|'[^']*'?|\S+)",
     ),
+    (r"(?i:\bskopeo\b[^|;]{0,200}?\s--(?:src-|dest-)?creds[\s=][\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
     (r"(?i:\b(?:curl|wget|etcdctl)\b[^|;]{0,200}\s(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
     (
         (
-            r"(?i:\b(?:docker|podman|sshpass|mysql|mysqldump|ldapsearch|oc|helm|mongo(?:sh|dump|restore|export|import)?"
+            r"(?i:\b(?:docker|podman|crane|oras|nerdctl|sshpass|mysql|mysqldump|ldapsearch|oc|helm|mongo(?:sh|dump|restore|export|import)?"
             r"|psexec|sqlcmd|bcp)\b[^|;]{0,200}?\s-[pw]\s?)"
         ),
         r"(?![\d:]+\b)[^\s-]\S*",
@@ -181,7 +192,7 @@ _BY_COMMAND = _patterns(
 )
 # One of these is in every text that has such a command.
 _COMMANDS = re.compile(
-    r"(?i:echo|printf|<<<|curl|wget|etcdctl|docker|podman|sshpass|mysql|ldapsearch|\boc\b|helm|mongo|psexec|sqlcmd|bcp"
+    r"(?i:echo|printf|<<<|curl|wget|etcdctl|docker|podman|crane|oras|nerdctl|skopeo|sshpass|mysql|ldapsearch|\boc\b|helm|mongo|psexec|sqlcmd|bcp"
     r"|redis-cli|ipmitool|openssl|snmp|7z|zip|ssh-keygen|htpasswd|net\s+use|securestring|smb|rpcclient|sqlplus|rman"
     r"|expdp|impdp|sqlldr|composer|lftp|open\s|\bmc\s)"
 )
@@ -216,6 +227,8 @@ _BY_NAME = _patterns(
     (rf"{_PHRASE}\s+(?:->\s+|for\s[^:]{{1,64}}:\s+)", rf"{_MIXED}\S+"),
     (rf"{_PHRASE}\s+", rf"{_MIXED}[^\s\"',;]{{6,}}"),
     (rf"(?:{_SURE}|(?i:auth[_-]?token))\s+", rf"{_MIXED}[\w+/=-]{{12,}}"),
+    (rf"{_SURE}\s+->\s+", rf"{_MIXED}\S{{8,}}"),
+    (r"(?i:\b(?:api-?key|geniekey)\s+)", rf"{_MIXED}[\w.-]{{20,}}"),
     (r"(?i:\bkeys?[\"']?[\s:=]{1,8}[\"']?)", r"(?:[0-9a-f]{32}|[0-9a-f]{40})\b"),
     # `s3_key=…`; not the key of a cache, a sort or a dictionary.
     (
