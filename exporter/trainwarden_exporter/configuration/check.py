@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.errors import UsageError
 from trainwarden.server.web_config import access_of, read_web_settings
 from trainwarden_exporter.collector_set import describe_off, select_on
 from trainwarden_exporter.configuration.settings import read_flags
@@ -32,6 +33,8 @@ def check(argv: Sequence[str]) -> None:
         flags = read_flags([f"--config.file={file}"])
         names = [spec.name for spec in select_on(node_from_flags(flags), flags)]
         warnings = list(_warnings(flags, names))
+        if "logs" in names:
+            _check_pack(flags["collector.logs.signals"])
         print(f"{file}: right; here it runs {', '.join(names)}")
         if off := describe_off(names, flags):
             print(f"off here: {off}")
@@ -41,6 +44,16 @@ def check(argv: Sequence[str]) -> None:
     if web is not None:
         access_of(read_web_settings(web), web)
         print(f"{web}: right")
+
+
+def _check_pack(name: str) -> None:
+    """Raise `UsageError` if the signal pack cannot be read."""
+    from trainwarden.signals.pack import PackError, read_pack  # noqa: PLC0415  # YAML, for logs alone
+
+    try:
+        read_pack(name)
+    except PackError as error:
+        raise UsageError(f"--collector.logs.signals {name}: {error}") from error
 
 
 def _warnings(flags: Mapping[str, Any], names: Container[str]) -> Iterator[str]:

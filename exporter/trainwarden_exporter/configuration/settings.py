@@ -11,7 +11,7 @@ from trainwarden_exporter.flags import Parser, build_parser
 from trainwarden_exporter.registry import SPECS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from trainwarden.yaml_file import YamlValue
@@ -50,7 +50,9 @@ def read_settings(file: Path) -> dict[str, Any]:
     found: dict[str, tuple[YamlValue, Any]] = {}
     for key, value in _leaves(read_yaml(file), ""):
         name = key[: -len(ENABLED)] if key.endswith(ENABLED) and key[: -len(ENABLED)] in switches else key
-        action = actions.get(name)
+        action = None if value.kind == "mapping" else actions.get(name)
+        if action is None and not value.text and _is_section(value.key, actions):
+            continue
         if action is None:
             raise value.unknown(key, [*actions, *(switch + ENABLED for switch in switches)], "a flag's name")
         if action.dest in found:
@@ -62,11 +64,16 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 def _leaves(value: YamlValue, key: str) -> Iterator[tuple[str, YamlValue]]:
     """Yield each value with its whole name; a mapping is only a way to write a long name."""
-    if value.kind == "mapping" or not key:
+    if value.entries or not key:
         for name, entry in value.entries.items():
             yield from _leaves(entry, f"{key}.{name}" if key else name)
     else:
         yield key, value
+
+
+def _is_section(key: str, names: Iterable[str]) -> bool:
+    """Return whether a key without a value is the beginning of flags' names: all that is below it is left out."""
+    return any(name.startswith(f"{key}.") for name in names)
 
 
 def _parsed(parser: Parser, action: argparse.Action, value: YamlValue) -> Any:

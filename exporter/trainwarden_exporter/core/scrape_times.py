@@ -20,6 +20,8 @@ SETTLING_SECONDS = 10.0
 _LATE_SECONDS = 0.5
 _FORGOTTEN_SECONDS = 400.0
 _MISSED = 3
+# Connections and hosts that are remembered, those that scraped last: each scrape and each sampler looks at all of them.
+_MOST = 128
 
 
 @dataclass
@@ -44,7 +46,7 @@ class ScrapeTimes:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._changed = threading.Condition()
-        self._scrapers: dict[str, _Scraper] = {}
+        self._scrapers: dict[str, _Scraper] = {}  # the one that scraped last comes last
         self._last = float("-inf")
         self._eager_until = monotonic() + LEARNING_SECONDS
 
@@ -55,14 +57,13 @@ class ScrapeTimes:
             # A scraper that keeps its connection is known by it, another by its host.
             keys = [client] if client in self._scrapers else [client, client.rpartition(":")[0]]
             for key in keys:
-                known = self._scrapers.get(key)
-                if known is None:
-                    self._scrapers[key] = _Scraper(now)
-                else:
-                    known.gaps = [*known.gaps[-1:], now - known.last]
-                    known.last = now
-            for key in [key for key, each in self._scrapers.items() if now - each.last > _FORGOTTEN_SECONDS]:
-                del self._scrapers[key]
+                known = self._scrapers.pop(key, None)
+                gaps = [] if known is None else [*known.gaps[-1:], now - known.last]
+                self._scrapers[key] = _Scraper(now, gaps)
+            while (first := next(iter(self._scrapers))) and (
+                len(self._scrapers) > _MOST or now - self._scrapers[first].last > _FORGOTTEN_SECONDS
+            ):
+                del self._scrapers[first]
             self._last = now
             self._changed.notify_all()
 

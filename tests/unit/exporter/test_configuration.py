@@ -69,6 +69,10 @@ def test_every_flag_but_those_of_one_start_is_a_key(file: Path) -> None:
         ("collector.runs.intervall: 5s", ["line 1", "collector.runs.intervall", "expected collector.runs.interval?"]),
         ("collector:\n  rums: true", ["line 2", "collector.rums", "no such key"]),
         ("a:\n  b: 1\nlog.level: info", ["line 2", "key a.b", "expected a flag's name"]),
+        ("collectr: {}", ["line 1", "key collectr", "no such key"]),
+        ("web:\ncollector:\n  rums:", ["line 3", "key collector.rums", "no such key"]),
+        ("collector.runs.max:", ["line 1", "collector.runs.max", "nothing, expected"]),
+        ("collector.runs.max: {}", ["line 1", "collector.runs.max", "no such key"]),
         ("collector.runs.interval: soon", ["line 1", "collector.runs.interval", "'soon'", "expected", "2s"]),
         ("log.level: loud", ["log.level", "'loud'", "choose from"]),
         ("collector.runs: maybe", ["collector.runs", "'maybe'", "true or false"]),
@@ -134,6 +138,9 @@ def test_a_text_that_can_name_no_file_is_no_value(file: Path, text: str) -> None
 def test_an_empty_file_has_no_verdict(file: Path) -> None:
     file.write_text("# nothing yet\n")
     assert read_settings(file) == {}
+    # As where everything in a section was made a comment.
+    file.write_text("web:\ncollector: {runs: {}, logs: {}}\n")
+    assert read_settings(file) == {}
 
 
 def test_check_config_shows_what_would_run(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +175,8 @@ def test_check_config_shows_what_is_off_and_what_is_seldom_meant(
         ("collector.runs.path: /dev/null", "", "--collector.runs.path /dev/null: expected a folder"),
         ("collector.disable-defaults: true", "", "exporter.yml: key collector: no collector is left"),
         ("{collector: {disable-defaults: true, clock: true}, compat.finetuning: true}", "", "compat.finetuning"),
+        ("collector.logs.signals: /nonexistent.yaml", "", "--collector.logs.signals /nonexistent.yaml: .*no such file"),
+        ("collector.logs.signals: ~nobody-of-this-name/a", "", "no such file"),
         ("{}", "tls_server_config: {cert_file: a, key_file: b}", "expected a certificate"),
     ],
 )

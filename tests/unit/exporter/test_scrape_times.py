@@ -153,3 +153,13 @@ def test_samplers_that_wait_are_woken_by_a_scrape_and_by_what_another_finds_and_
     collection.stop()
     for each in samplers:
         assert each.join(30)
+
+
+def test_a_crowd_of_connections_is_not_remembered() -> None:
+    now = 0.0
+    times = ScrapeTimes(lambda: now)
+    for number in range(1000):
+        now += 0.01
+        times.scraped(f"10.0.0.{number % 250}:{number}")
+    assert len(times._scrapers) <= 128
+    assert "10.0.0.249:999" in times._scrapers
