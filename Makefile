@@ -97,7 +97,7 @@ docs: $(VENV)/ready ## Make the generated pages and the generated module of patt
 	$(BIN)/python -m trainwarden.signals.pattern_module
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
 	$(BIN)/python -m trainwarden.rules.document docs/alerts.md docs/rules.md
-	$(BIN)/python -m tests.rules.scenarios > rules/tests/runs.yml
+	$(BIN)/python -m tests.rules.scenarios rules/tests
 	$(BIN)/python -m tests.incidents.document > docs/detection.md
 	$(BIN)/python -m grafana.source
 

@@ -12,6 +12,9 @@ import yaml
 from tests.rules import promql
 from trainwarden.duration import parse_duration
 
+# How tests.rules.promtool writes the clusters of a scenario: in a question, and in a series.
+_NUMBERED = re.compile(r'\bcluster=~"(\d+)\[a-z\]\?"')
+_OF_NUMBER = re.compile(r'\bcluster="(\d+)[a-z]?"')
 Test = tuple[str, dict[str, Any]]  # name of the file, one of its tests
 
 
@@ -27,8 +30,28 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"),
 
 
 def read_tests(folder: Path) -> list[Test]:
-    """Return the tests of all files."""
-    return [(stem, test) for stem, document in read_documents(folder).items() for test in document["tests"]]
+    """Return the tests of all files, of those that are played side by side each by itself."""
+    return [
+        (stem, each)
+        for stem, document in read_documents(folder).items()
+        for test in document["tests"]
+        for each in apart(test)
+    ]
+
+
+def apart(test: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a test plays side by side, each by itself: what asks for alerts of the clusters of one number."""
+    asked: dict[str, list[dict[str, Any]]] = {}
+    for each in test.get("promql_expr_test", []):
+        if found := _NUMBERED.search(str(each["expr"])):
+            asked.setdefault(found[1], []).append(each)
+    if not asked:
+        return [test]
+    shown: dict[str, list[dict[str, Any]]] = {number: [] for number in asked}
+    for each in test["input_series"]:
+        if found := _OF_NUMBER.search(each["series"]):
+            shown[found[1]].append(each)
+    return [{**test, "input_series": shown[number], "promql_expr_test": each} for number, each in asked.items()]
 
 
 def read_documents(folder: Path) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from tests.rules import promql
-from tests.rules.cases import labels, read_documents, time_of
+from tests.rules.cases import apart, labels, read_documents, time_of
 from tests.rules.mutants import Mutant, mutants
 from tests.rules.side_by_side import copied_rule, failures, numbers_in, unreadable, with_copies
 from trainwarden.duration import parse_duration
@@ -208,8 +208,9 @@ class Bundle:
         return self._write_document(stem, [self._restricted(test, loaded) for test in cases], folder)
 
     def shortest(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[str, dict[str, Any]]:
-        """Return the file and the shortest of the tests that are wanted."""
-        return next(self.cases[number] for number in self._ranked if wanted(self.cases[number][1]))
+        """Return the file and the shortest of the tests that are wanted, of those played side by side one by itself."""
+        cases = (self.cases[number] for number in self._ranked)
+        return next((stem, each) for stem, test in cases for each in apart(test) if wanted(each))
 
     def write_for_alert(self, name: str, stem: str, test: dict[str, Any], folder: Path) -> Path:
         """Write one test, evaluated as those of a file, with an alert and what it stands on; return its file."""

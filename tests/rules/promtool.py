@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,11 @@ class Scenario:
     name: str
     page: Callable[[int], Page]
     alerts: Mapping[int, Sequence[Alert]]
+
+    @property
+    def seconds(self) -> int:
+        """The last second that is asked about."""
+        return max(self.alerts)
 
 
 def run(
@@ -101,7 +107,16 @@ def present(page: Mapping[str, float | None]) -> Page:
 
 def in_cluster(name: str, page: Page) -> Page:
     """The same as Prometheus stores it for the targets of a cluster."""
-    return {series.replace("{", f'{{cluster="{name}",', 1): value for series, value in page.items()}
+    return {_with_cluster(series, name): value for series, value in page.items()}
+
+
+def _with_cluster(series: str, name: str) -> str:
+    """Return the series in a cluster; one that has a cluster, in that cluster's part of it."""
+    metric, _, rest = series.partition("{")
+    own = _CLUSTER.match(rest)
+    if own:
+        return f'{metric}{{cluster="{name}{own[1]}"{rest[own.end() :]}'
+    return f'{metric}{{cluster="{name}"{"," if rest else "}"}{rest}'
 
 
 def _liveness(
@@ -170,52 +185,76 @@ def _last(t: int, time: float | None) -> float | None:
     return None if time is None else min(t, time)
 
 
-def document(subjects: Mapping[str, Sequence[Scenario]]) -> str:
-    """Return the scenarios as a file for promtool, which anybody can run with the rules alone."""
-    tests = "".join(
-        _test(f"{subject}: {scenario.name}", scenario) for subject, each in subjects.items() for scenario in each
-    )
-    return f"{_HEAD}{tests}"
+def document(
+    tests: Sequence[tuple[str, Sequence[Scenario]]], rule_files: Sequence[str], evaluation_interval: int = STEP
+) -> str:
+    """Return tests, each with its name and scenarios, as a file for promtool, which anybody runs with the rules alone.
+
+    The scenarios of a test are evaluated side by side, which takes little longer than one of them, each in a cluster of
+    its own: 7, or 7a and 7b if it has several. One that is alone in its test keeps the clusters that it has.
+    """
+    read = "".join(f"  - ../{each}\n" for each in rule_files)
+    written = "".join(_test(*each) for each in tests)
+    return _HEAD.format(rule_files=read, seconds=evaluation_interval) + written
 
 
+_CLUSTER = re.compile(r'cluster="([a-z]*)"')
 _HEAD = """\
 # Made by `make docs` from the scenarios in tests/rules; change them there.
 #
 # promtool test rules rules/tests/*.yml
+#
+# What has a number is played beside the others of its test, in the cluster of that number.
 rule_files:
-  - ../alerts/goodput.yml
-  - ../alerts/hangs.yml
-  - ../alerts/pace.yml
-  - ../alerts/remediator.yml
-  - ../alerts/run_parts.yml
-  - ../alerts/runs.yml
-  - ../recording/fabric.yml
-  - ../recording/goodput.yml
-  - ../recording/identity.yml
-  - ../recording/nodes.yml
-  - ../recording/pace.yml
-  - ../recording/runs.yml
-evaluation_interval: 5s
+{rule_files}evaluation_interval: {seconds}s
 group_eval_order: [training_runs, training_runs_remembered, training_run_parts]
 tests:
 """
 
 
-def _test(name: str, scenario: Scenario) -> str:
+def _test(name: str, scenarios: Sequence[Scenario]) -> str:
     lines = [f"  - name: {json.dumps(name)}", f"    interval: {STEP}s", "    input_series:"]
-    lines += [
-        f"      - {{series: {_quoted(series)}, values: {_quoted(values)}}}"
-        for series, values in input_series(scenario.page, max(scenario.alerts))
-    ]
+    if len(scenarios) == 1:
+        lines += _input(scenarios[0].page, scenarios[0].seconds)
+        lines.append("    promql_expr_test:")
+        for second, expected in scenarios[0].alerts.items():
+            lines += _question("", second, expected)
+        return "\n".join(lines) + "\n"
+    for number, scenario in enumerate(scenarios, 1):
+        lines.append(f"      # {number}: {scenario.name}")
+        lines += _input(_numbered(scenario.page, number), scenario.seconds)
     lines.append("    promql_expr_test:")
-    for second, expected in scenario.alerts.items():
-        lines += ['      - expr: ALERTS{alertstate="firing",severity!="none"}', f"        eval_time: {second}s"]
-        lines.append("        exp_samples:" if expected else "        exp_samples: []")
-        for alert, labels in expected:
-            every = {"alertname": alert, "alertstate": "firing", **labels}
-            text = ",".join(f'{label}="{value}"' for label, value in every.items())
-            lines.append(f"          - {{labels: {_quoted('ALERTS{' + text + '}')}, value: 1}}")
+    for number, scenario in enumerate(scenarios, 1):
+        lines.append(f"      # {number}: {scenario.name}")
+        for second, expected in scenario.alerts.items():
+            own = [(alert, {**each, "cluster": f"{number}{each.get('cluster', '')}"}) for alert, each in expected]
+            lines += _question(f',cluster=~"{number}[a-z]?"', second, own)
+    lines.append("      # Nothing fires outside of these clusters.")
+    for second in sorted({second for each in scenarios for second in each.alerts}):
+        lines += _question(',cluster!~"[0-9]+[a-z]?"', second, [])
     return "\n".join(lines) + "\n"
+
+
+def _numbered(page: Callable[[int], Page], number: int) -> Callable[[int], Page]:
+    return lambda t: in_cluster(str(number), page(t))
+
+
+def _input(page: Callable[[int], Page], until: int) -> list[str]:
+    return [
+        f"      - {{series: {_quoted(series)}, values: {_quoted(values)}}}"
+        for series, values in input_series(page, until)
+    ]
+
+
+def _question(where: str, second: int, expected: Sequence[Alert]) -> list[str]:
+    asked = _quoted(f'ALERTS{{alertstate="firing",severity!="none"{where}}}')
+    lines = [f"      - expr: {asked}", f"        eval_time: {second}s"]
+    lines.append("        exp_samples:" if expected else "        exp_samples: []")
+    for alert, labels in expected:
+        every = {"alertname": alert, "alertstate": "firing", **labels}
+        text = ",".join(f'{label}="{value}"' for label, value in every.items())
+        lines.append(f"          - {{labels: {_quoted('ALERTS{' + text + '}')}, value: 1}}")
+    return lines
 
 
 def _quoted(text: str) -> str:

@@ -1,9 +1,14 @@
 """All scenarios, and those that belong to no single alert.
 
-usage: python -m tests.rules.scenarios > rules/tests/runs.yml
+usage: python -m tests.rules.scenarios rules/tests
 """
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 
 from tests.rules.expected import failed, rank_silent, stalled, timed_out
 from tests.rules.promtool import LIVE, Page, Scenario, document, in_cluster, run
@@ -20,9 +25,18 @@ def ahead(page: Page, seconds: int) -> Page:
     return {series: value + seconds if series.startswith(beats) else value for series, value in page.items()}
 
 
-GENERAL = [
+# Without a cluster, as most runs have none.
+WITHOUT_CLUSTER = [
     Scenario("a healthy run raises nothing", lambda t: run(t, ranks={0: LIVE, 1: LIVE}), {0: [], 60: [], 200: []}),
     Scenario("no data raises nothing", lambda _: {"up": 1}, {200: []}),
+    Scenario(
+        "one lost scrape does not resolve an alert",
+        lambda t: {} if t == 110 else run(t, step=60),
+        {105: [stalled()], 110: [stalled()], 115: [stalled()]},
+    ),
+]
+
+GENERAL = [
     Scenario(
         "a cancelled run raises nothing, however long it is silent",
         lambda t: run(t, state="cancelled", end=10, metadata=10, progress=10, step=10, ranks={0: 10}),
@@ -125,13 +139,9 @@ GENERAL = [
         lambda t: (in_cluster("a", run(t)) if t <= 60 else {}) | in_cluster("b", run(t, host="n2")),
         {155: [timed_out(cluster="a", remediate="false")]},
     ),
-    Scenario(
-        "one lost scrape does not resolve an alert",
-        lambda t: {} if t == 110 else run(t, step=60),
-        {105: [stalled()], 110: [stalled()], 115: [stalled()]},
-    ),
 ]
 
+# Played side by side, each in a cluster of its own.
 SCENARIOS = {
     "general": GENERAL,
     "TrainRunStalled": STALLED,
@@ -147,5 +157,40 @@ SCENARIOS = {
     "contradicted": CONTRADICTED,
 }
 
+# The longest that scenarios of one test take: each is played beside those that take about as long.
+BOUNDS = (150, 300, 3600)
+# What takes longer is in a file that is evaluated more rarely.
+LASTING_INTERVAL = 15
+# What the alerts of these scenarios stand on.
+LASTING_RULES = [
+    *(f"alerts/{name}.yml" for name in ("hangs", "pace", "remediator", "runs")),
+    *(f"recording/{name}.yml" for name in ("fabric", "goodput", "identity", "nodes", "pace", "runs")),
+]
+RULES = [*LASTING_RULES, "alerts/goodput.yml", "alerts/run_parts.yml"]
+
+
+def files() -> dict[str, str]:
+    """Return the files for promtool, each with its text."""
+    lasting = [
+        (f"{subject} after hours", some)
+        for subject, scenarios in SCENARIOS.items()
+        if (some := [each for each in scenarios if each.seconds > BOUNDS[-1]])
+    ]
+    return {
+        "runs.yml": document(list(_tests()), RULES),
+        "runs_lasting.yml": document(lasting, LASTING_RULES, LASTING_INTERVAL),
+    }
+
+
+def _tests() -> Iterator[tuple[str, list[Scenario]]]:
+    """Yield each test of up to an hour."""
+    yield from ((each.name, [each]) for each in WITHOUT_CLUSTER)
+    for subject, scenarios in SCENARIOS.items():
+        for above, bound in pairwise((-1, *BOUNDS)):
+            if some := [each for each in scenarios if above < each.seconds <= bound]:
+                yield f"{subject} within {bound} s", some
+
+
 if __name__ == "__main__":
-    print(document(SCENARIOS), end="")
+    for name, text in files().items():
+        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.rules import scenarios
 from tests.rules.cases import fires, firing, metrics_of, read_documents, read_tests, time_of
 from tests.rules.mutations import Bundle
-from tests.rules.promtool import document
 from tests.rules.rule_files import ALERTS, NAMES, ROOT, of_alerts, of_names
-from tests.rules.scenarios import SCENARIOS
 from trainwarden.stack.binaries import Tools
 
 FOLDER = ROOT / "rules/tests"
@@ -38,6 +37,7 @@ SLOW = {
     "gpus",
     "runs_remembered",
     "runs",
+    "runs_lasting",
     "pace",
     "goodput",
     "remediator",
@@ -120,7 +120,8 @@ def test_no_mapping_is_merged_into_another(path: Path) -> None:
 
 
 def test_the_scenarios_of_runs_are_written_there() -> None:
-    assert (ROOT / "rules/tests/runs.yml").read_text(encoding="utf-8") == document(SCENARIOS), "make docs"
+    for name, text in scenarios.files().items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, "make docs"
 
 
 def test_each_file_takes_the_rules_that_it_needs_and_each_test_has_a_name(bundle: Bundle) -> None:
