@@ -29,6 +29,8 @@ _TRAIN = _HERE.parent / "tiny_lm" / "train.py"
 _STEPS = 320
 _STEP_SECONDS = 0.1
 _CHECKPOINT_EVERY = 40
+# Learns as well as with more, in a third of the processor's time.
+_BATCH = 128
 _BREAK_AT_STEP = 130
 _MISUSE = 2
 DRIVERS = ("local", "slurm", "ray")
@@ -214,13 +216,14 @@ def _up_options(
     options: argparse.Namespace, run_id: str, rank0_port: int, switch_port: int, flags: Sequence[str]
 ) -> argparse.Namespace:
     command = [
-        *(sys.executable, str(_TRAIN), "--ranks", "2"),
+        *(sys.executable, str(_TRAIN), "--ranks", "2", "--batch", str(_BATCH)),
         *("--steps", str(_STEPS), "--step-seconds", str(_STEP_SECONDS), "--checkpoint-every", str(_CHECKPOINT_EVERY)),
         *("--listen", str(rank0_port), "--connect", f"127.0.0.1:{switch_port}"),
     ]
     os.environ.pop("TRAINWARDEN_RUNS_DIR", None)
-    # Arrays are mapped and unmapped each time instead of being kept by the allocator: a limit is felt at once.
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")
+    if options.scenario == "oom":
+        # Arrays are mapped and unmapped each time instead of being kept by the allocator: a limit is felt at once.
+        os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")
     keep = ["--keep"] if options.keep else []
     return up.parser().parse_args(
         [
