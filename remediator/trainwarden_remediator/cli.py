@@ -1,4 +1,7 @@
-"""The command `trainwarden-remediator`."""
+"""The command `trainwarden-remediator`.
+
+Each of its commands loads what it needs: the database alone takes as long as all the rest of a check of a policy.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,11 @@ from trainwarden.command_line import CommandLine
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
-from trainwarden_remediator import app
-from trainwarden_remediator.act.drains import undrain
 from trainwarden_remediator.canary_job.command import add_flags, keep_canary
-from trainwarden_remediator.commands import database_commands as commands
-from trainwarden_remediator.commands.check_config import check_config
-from trainwarden_remediator.commands.doctor import examine
 from trainwarden_remediator.commands.ray_register import add_register_flags, register
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from, usable_settings
-from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import ConfigError, RemediatorError
 from trainwarden_remediator.incidents.incident import clean
-from trainwarden_remediator.incidents.price import APPROVED, VETOED
 from trainwarden_remediator.policies.modes import MODES, OPT_IN
 from trainwarden_remediator.policies.policy import DEFAULT_POLICY, load_policy, shipped
 from trainwarden_remediator.policies.policy_file import FAILURE_MODES
@@ -384,10 +380,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "check-config":
             return _check_config(arguments)
         if arguments.command == "replay":
-            policy, as_data = load_policy(arguments.of_policy), arguments.json
-            if arguments.log is not None:
-                return commands.replay_log_file(arguments.log, policy, arguments.mode, as_data=as_data)
-            return commands.replay_record(arguments.state_dir, policy, arguments.run_id, as_data=as_data)
+            return _replay(arguments)
         if arguments.command == "doctor":
             return _doctor(arguments)
         if arguments.command == "ray":
@@ -425,6 +418,8 @@ def _check_policy(name: str, *, as_data: bool) -> int:
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
+    from trainwarden_remediator.commands.check_config import check_config  # noqa: PLC0415  # see above
+
     settings, problems = usable_settings(arguments, parser().parse_args([]))
     checked = check_config(settings)
     if arguments.webhook_token_file is None:
@@ -438,7 +433,19 @@ def _check_config(arguments: argparse.Namespace) -> int:
     return _MISUSE if problems else 0
 
 
+def _replay(arguments: argparse.Namespace) -> int:
+    from trainwarden_remediator.commands import database_commands as commands  # noqa: PLC0415  # see above
+
+    policy, as_data = load_policy(arguments.of_policy), arguments.json
+    if arguments.log is not None:
+        return commands.replay_log_file(arguments.log, policy, arguments.mode, as_data=as_data)
+    return commands.replay_record(arguments.state_dir, policy, arguments.run_id, as_data=as_data)
+
+
 def _on_record(arguments: argparse.Namespace) -> int:
+    from trainwarden_remediator.commands import database_commands as commands  # noqa: PLC0415  # see above
+    from trainwarden_remediator.incidents.price import APPROVED, VETOED  # noqa: PLC0415  # see above
+
     state_dir, as_data = arguments.state_dir, arguments.json
     if arguments.command == "decisions":
         return commands.show_decisions(state_dir, arguments.run_id, as_data=as_data or arguments.format == "json")
@@ -473,6 +480,8 @@ def _seconds(flag: str, text: str) -> float:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    from trainwarden_remediator.commands.doctor import examine  # noqa: PLC0415  # see above
+
     arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
     return examine(settings_from(arguments), arguments.format)
 
@@ -485,6 +494,9 @@ def _register(arguments: argparse.Namespace) -> int:
 
 
 def _undrain(arguments: argparse.Namespace) -> int:
+    from trainwarden_remediator.act.drains import undrain  # noqa: PLC0415  # see above
+    from trainwarden_remediator.drivers.slurm import slurm_client  # noqa: PLC0415  # see above
+
     arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
     settings = settings_from(arguments)
     problems = undrain(slurm_client(settings.slurm_bin_dir, settings.slurm_timeout), arguments.nodes)
@@ -494,6 +506,8 @@ def _undrain(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    from trainwarden_remediator import app  # noqa: PLC0415  # see above
+
     if arguments.webhook_token_file is None:
         raise ConfigError([_UNPROTECTED])
     log_to_stderr(arguments.log_level.upper(), "%(asctime)s %(levelname)s %(message)s", arguments.log_format)

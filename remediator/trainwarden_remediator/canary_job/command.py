@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands
 from trainwarden.duration import parse_duration
 from trainwarden.service_log import log_to_stderr
-from trainwarden_remediator.canary_job.canary_job import POLICY, RUN_ID
-from trainwarden_remediator.canary_job.keeper import SlurmCanary, command_of_training, keep
-from trainwarden_remediator.canary_job.training import train
 from trainwarden_remediator.errors import ConfigError
 
 _INTERRUPTED = 130
@@ -42,6 +38,12 @@ def add_flags(command: argparse.ArgumentParser) -> None:
 
 def keep_canary(arguments: argparse.Namespace) -> int:
     """Keep the job until the process is ended; return the exit status."""
+    # Each command reads the flags above, and none but this one needs these.
+    from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands  # noqa: PLC0415
+    from trainwarden_remediator.canary_job.canary_job import POLICY, RUN_ID  # noqa: PLC0415
+    from trainwarden_remediator.canary_job.keeper import SlurmCanary, command_of_training, keep  # noqa: PLC0415
+    from trainwarden_remediator.canary_job.training import train  # noqa: PLC0415
+
     every, step_seconds, resubmit_after, timeout = (
         _seconds(flag, getattr(arguments, flag.replace("-", "_")))
         for flag in ("every", "step-interval", "resubmit-after", "slurm-timeout")
