@@ -15,6 +15,8 @@ from trainwarden.stack.binaries import Tools, ToolsMissing, find_tools
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
+# Computes for minutes, in one worker, as every file: beside tests that wait.
+LONGEST = ROOT / "tests/unit/remediator/test_any_order.py"
 # Marks of tests that mostly wait for services.
 WAITING = ("e2e", "slurm", "ray")
 # Marks of tests whose processes and services a busy machine may hold up.
@@ -64,13 +66,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that wait for services first, and then those that take seconds; at the end they would run alone.
+    """Begin with the longest file and the tests that wait for services, then those that take seconds.
+
+    At the end they would run alone, with a core idle beside them.
 
     In CI one of 20,000 tests that fails where a machine stood still must not hide what the others show: a test of
     processes or services runs once more, and the summary lists it as RERUN. Anywhere else it fails at once.
     """
     marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
-    items.sort(key=lambda item: (marks[item].isdisjoint(WAITING), "slow" not in marks[item]))
+    items.sort(
+        key=lambda item: (item.path != LONGEST, marks[item].isdisjoint(WAITING), "slow" not in marks[item]),
+    )
     for item in items:
         if IN_CI and not marks[item].isdisjoint(RUN_AGAIN):
             item.add_marker(pytest.mark.flaky(reruns=1))
