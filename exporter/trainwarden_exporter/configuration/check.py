@@ -31,6 +31,8 @@ def check(argv: Sequence[str]) -> None:
         parser.error("no file is named, expected FILE or --web.config.file")
     if file is not None:
         flags = read_flags([f"--config.file={file}"])
+        # As `--once` it locks and makes no folder of state, which would be this user's and not the service's.
+        flags["once"] = True
         names = [spec.name for spec in select_on(node_from_flags(flags), flags)]
         warnings = list(_warnings(flags, names))
         if "logs" in names:

@@ -185,3 +185,10 @@ def test_check_config_finds_what_a_start_would(file: Path, tmp_path: Path, text:
     (tmp_path / "web.yml").write_text(web)
     with pytest.raises(UsageError, match=word):
         check([str(file), f"--web.config.file={tmp_path / 'web.yml'}"])
+
+
+def test_check_config_makes_and_locks_no_folder_of_state(file: Path, tmp_path: Path) -> None:
+    # Made by root who checks, it would not be writable for the service.
+    file.write_text(f"path.state: {tmp_path}/state\n")
+    check([str(file)])
+    assert not (tmp_path / "state").exists()

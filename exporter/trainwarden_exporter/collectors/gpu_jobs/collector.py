@@ -16,6 +16,7 @@ from trainwarden_exporter.collectors.gpu_jobs.claims import (
     claims_of_groups,
     credible,
     merge,
+    short_label,
 )
 from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch, NodeGpu, NodeGpus, on_node
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
@@ -66,7 +67,8 @@ class GpuJobsCollector:
         self._node = node
         self._owners = owners
         self._folder = folder
-        self._processes = Processes(node.procfs, UserNames(node.rootfs))
+        self._user_names = UserNames(node.rootfs)
+        self._processes = Processes(node.procfs, self._user_names)
         self._gpus = GpuSearch(node, nvidia, amd)
         self._missing = False
 
@@ -80,6 +82,7 @@ class GpuJobsCollector:
             return ()
         of_groups, unreadable[GROUPS] = claims_of_groups(self._node.sysfs, gpus)
         owners = self._owners()
+        of_files = [self._without_others_run(claim, owners) for claim in of_files]
         jobs = [_of_own_run(job, owners) for job in self._processes.jobs()]
         unreadable[ENVIRONMENTS] = sum(not job.readable for job in jobs)
         of_processes, of_runs = _of_processes(jobs, gpus)
@@ -102,6 +105,17 @@ class GpuJobsCollector:
         for source, count in unreadable.items():
             families.add(metrics.TRAINWARDEN_GPU_JOBS_UNREADABLE, count, source=source)
         return families.collected()
+
+    def _without_others_run(self, claim: GpuClaim, owners: Mapping[str, int]) -> GpuClaim:
+        """Return a claim of the prolog without a run that is another user's: any job's comment may name any run.
+
+        A user whose name is not known here, and root, count as the run's own.
+        """
+        owner = owners.get(claim.run_id)
+        if owner is None or claim.user in ("", "root"):
+            return claim
+        name = self._user_names(owner)
+        return claim if name == str(owner) or short_label(name) == claim.user else replace(claim, run_id="")
 
     def _files(self, gpus: NodeGpus) -> tuple[list[GpuClaim], int]:
         if self._folder is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ _PARENT = re.compile(rb"^PPid:\s*(\d+)$", re.MULTILINE)
 _UID = re.compile(rb"^Uid:\s*(\d+)\s", re.MULTILINE)
 MAX_ANCESTORS = 64
 _DEVICE = re.compile(r"/dev/nvidia(\d{1,3})")
+# Of NVIDIA's character devices.
+_MAJOR = 195
 _NAMES = frozenset(
     b"SLURM_JOB_ID SLURM_STEP_ID SLURM_STEP_GPUS SLURM_JOB_GPUS SLURM_JOB_PARTITION TRAINWARDEN_RUN_ID".split()
 )
@@ -221,7 +224,7 @@ def open_gpus(process: str) -> frozenset[int]:
         with os.scandir(f"{process}/fd") as entries:
             for entry, _ in zip(entries, range(MAX_FILES), strict=False):
                 match = _DEVICE.fullmatch(_target(entry.path))
-                if match:
+                if match and _may_be_device(entry.path, int(match[1])):
                     found.add(int(match[1]))
     except OSError:
         return frozenset()
@@ -233,6 +236,20 @@ def _target(link: str) -> str:
         return os.readlink(link)  # noqa: PTH115  # a Path for each would cost more than the call
     except OSError:
         return ""
+
+
+def _may_be_device(link: str, minor: int) -> bool:
+    """Return whether an open file of a GPU's name can be the GPU: a user has any file at any path of its own namespace.
+
+    Only a link into a copy of procfs, which holds no open files, leads nowhere.
+    """
+    try:
+        status = os.stat(link)  # noqa: PTH116  # a Path for each would cost more than the call
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(_MAJOR, minor)
 
 
 def _run_id(environment: Mapping[str, str]) -> str:

@@ -83,3 +83,19 @@ def test_a_folder_that_is_not_there_is_logged_once_even_where_there_is_no_gpu(
         samples(collector)
     (record,) = caplog.records
     assert record.getMessage() == f"--collector.gpu-jobs.path {node.files}: No such file or directory"
+
+
+def test_the_comment_of_a_job_gives_its_gpu_to_no_run_of_another_user(node: NodeTree) -> None:
+    (node.rootfs / "etc/passwd").write_text("alice:x:1000:0::/:/bin/sh\nmallory:x:1001:0::/:/bin/sh\n")
+    (node.files / uuid(0)).write_text("4711 user=alice run_id=r1\n")
+    (node.files / uuid(1)).write_text("4712 user=mallory run_id=r1\n")
+    (node.files / uuid(2)).write_text("4713 user=root run_id=r1\n")
+    (node.files / uuid(3)).write_text("4714 user=mallory run_id=unknown\n")
+    assert jobs_of(node.page({"r1": 1000})) == {
+        job(0, "4711", user="alice", run="r1"),
+        job(1, "4712", user="mallory"),
+        job(2, "4713", user="root", run="r1"),
+        job(3, "4714", user="mallory", run="unknown"),
+    }
+    # Of a user without a name there is nothing to compare.
+    assert job(1, "4712", user="mallory", run="r1") in jobs_of(node.page({"r1": 4242}))

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.gpu_jobs import processes as process_module
-from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
+from trainwarden_exporter.collectors.gpu_jobs.processes import Processes, open_gpus
 
 V2 = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
 V1 = "/slurm/uid_1000/job_4711/step_batch"
@@ -240,3 +240,19 @@ def test_a_real_process_is_reported_by_the_process_that_started_it(node: NodeTre
         alone.kill()
         stepd.communicate()
         alone.wait()
+
+
+@pytest.mark.process
+def test_a_file_that_a_user_names_as_a_gpu_in_a_namespace_of_its_own_is_none(tmp_path: Path) -> None:
+    # Any user may mount a file system at any place that it alone sees.
+    forging = "mount -t tmpfs t /dev && : > /dev/nvidia0 && echo mounted && exec sleep 600 < /dev/nvidia0"
+    with subprocess.Popen(["unshare", "-Urm", "sh", "-c", forging], stdout=subprocess.PIPE, text=True) as forger:
+        try:
+            assert forger.stdout is not None
+            if not forger.stdout.readline():
+                pytest.skip("no user namespaces here")
+            fd = f"/proc/{forger.pid}/fd/0"
+            wait_until(lambda: os.readlink(fd) == "/dev/nvidia0")
+            assert open_gpus(f"/proc/{forger.pid}") == frozenset()
+        finally:
+            forger.kill()
