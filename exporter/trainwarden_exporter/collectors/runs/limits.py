@@ -74,12 +74,14 @@ def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
     return low
 
 
-def fair_order(items: Iterable[T], owner: Callable[[T], int], rank: Callable[[T], Any]) -> list[T]:
+def fair_order(items: Iterable[T], owner: Callable[[T], Any], rank: Callable[[T], Any]) -> list[T]:
     """Return the items so that each user's first comes before any user's second; of one user by `rank`.
+
+    `owner` returns the user's number, or name.
 
     However many one user has, of the first `n` items each of `m` users has `n / m`, or all that it has.
     """
-    of_owner: dict[int, list[tuple[Any, T]]] = defaultdict(list)
+    of_owner: dict[Any, list[tuple[Any, T]]] = defaultdict(list)
     for each in sorted(((rank(item), item) for item in items), key=operator.itemgetter(0)):
         of_owner[owner(each[1])].append(each)
     places = [(place, ranked, uid, item) for uid, own in of_owner.items() for place, (ranked, item) in enumerate(own)]

@@ -14,6 +14,7 @@ from trainwarden.clients.slurm.jobs import ENDED_STATES, SlurmJob
 from trainwarden.clients.slurm.nodes import NODE_STATES
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.redaction import label_text
+from trainwarden_exporter.collectors.runs.limits import fair_order
 from trainwarden_exporter.collectors.slurm import metrics
 from trainwarden_exporter.collectors.slurm.groups import JobGroups
 from trainwarden_exporter.collectors.slurm.series import (
@@ -148,7 +149,8 @@ class SlurmCollector:
                 ours.pop(job.job_id, None)
                 if run_id is not None:
                     ours[job.job_id] = job, run_id
-        exported = sorted(ours.values(), key=lambda found: _by_end(found[0]))[: self._settings.max_jobs]
+        in_turn = fair_order(ours.values(), lambda found: found[0].user, lambda found: _by_end(found[0]))
+        exported = sorted(in_turn[: self._settings.max_jobs], key=lambda found: _by_end(found[0]))
         outcomes.update(exported=len(exported), dropped=len(ours) - len(exported), other=len(states) - len(ours))
         families = Families()
         for job, run_id in exported:

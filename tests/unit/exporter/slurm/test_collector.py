@@ -60,6 +60,14 @@ def test_a_job_that_ran_into_its_time_limit_is_distinguished_from_one_that_was_c
     assert "slurm_job_gpus{" not in page
 
 
+def test_a_user_with_many_marked_jobs_takes_no_place_on_the_page_of_a_user_with_few(slurm: FakeSlurm) -> None:
+    few = [job_22_05(1, user_name="bob"), job_22_05(2, user_name="bob", job_state="COMPLETED")]
+    slurm.jobs([*few, *(job_24_05(number, user_name="mallory") for number in range(3, 30))])
+    page = _part(_collector(slurm, max_jobs=5), "jobs")
+    shown = re.findall(r'slurm_job_info\{.*?job_id="(\d+)".*?user="(\w+)"', page)
+    assert shown == [("29", "mallory"), ("28", "mallory"), ("27", "mallory"), ("1", "bob"), ("2", "bob")]
+
+
 def test_the_ends_of_all_jobs_are_known_by_their_attempt(slurm: FakeSlurm) -> None:
     slurm.jobs(
         [
