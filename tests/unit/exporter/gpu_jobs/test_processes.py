@@ -251,8 +251,7 @@ def test_a_file_that_a_user_names_as_a_gpu_in_a_namespace_of_its_own_is_none(tmp
             assert forger.stdout is not None
             if not forger.stdout.readline():
                 pytest.skip("no user namespaces here")
-            fd = f"/proc/{forger.pid}/fd/0"
-            wait_until(lambda: os.readlink(fd) == "/dev/nvidia0")
+            wait_until(lambda: str(Path(f"/proc/{forger.pid}/fd/0").readlink()) == "/dev/nvidia0")
             assert open_gpus(f"/proc/{forger.pid}") == frozenset()
         finally:
             forger.kill()
