@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 
 MAX_INPUT = 4096
 CACHED_INPUT = 256
@@ -13,9 +14,12 @@ REDACTED = "[redacted]"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
-def _patterns(*pairs: tuple[str, str]) -> tuple[re.Pattern[str], ...]:
-    """Return patterns of what is kept, followed by a secret."""
-    return tuple(re.compile(f"(?P<kept>{kept}){secret}") for kept, secret in pairs)
+def _patterns(*pairs: tuple[str, str]) -> Callable[[], tuple[re.Pattern[str], ...]]:
+    """Return what returns patterns of what is kept, followed by a secret.
+
+    They are compiled when they are first needed: all together take 30 ms, and many processes need none, or few.
+    """
+    return cache(lambda: tuple(re.compile(f"(?P<kept>{kept}){secret}") for kept, secret in pairs))
 
 
 # Tokens that show by their first characters whose they are, with what follows at least.
@@ -261,11 +265,11 @@ _LONG_PART = re.compile(r"[A-Za-z0-9]{24,}|(?<!\S)[A-Za-z0-9+/]{40,}")
 
 def redact(text: str) -> str:
     """Return the text with everything that looks like a secret replaced."""
-    patterns = _BY_FORM
+    patterns = _BY_FORM()
     if _COMMANDS.search(text):
-        patterns += _BY_COMMAND
+        patterns += _BY_COMMAND()
     if _NAMES.search(text):
-        patterns += _BY_NAME
+        patterns += _BY_NAME()
     for pattern in patterns:
         text = pattern.sub(lambda match: match["kept"] + REDACTED, text)
     return _WORD.sub(lambda match: REDACTED if _is_random(match[0]) else match[0], text)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import boto3
 import pytest
+from botocore.loaders import create_loader
 from moto.server import ThreadedMotoServer
 
 from tests.integration.s3.faulty_server import FaultyServer, faulty_server
@@ -30,6 +31,15 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def read_models_once() -> Iterator[None]:
+    """Each session of boto3 reads megabytes of JSON about S3, which takes half a second: share what does."""
+    loader = create_loader()
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr("botocore.session.create_loader", lambda *_: loader)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.exporter.s3.prefix import Prefix
-from tests.integration.s3.conftest import moto_url, plain_environment, s3, store  # noqa: F401  # fixtures
+from tests.integration.s3.conftest import moto_url, plain_environment, read_models_once, s3, store  # noqa: F401
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 
