@@ -297,6 +297,16 @@ def _cached(text: str, limit: int) -> str:
     return truncate(redact(plain(text)), limit)
 
 
+def name_text(text: str, limit: int = 200) -> str:
+    """Return a name that things are joined by, such as a host's or a job's, as one line of at most `limit` bytes.
+
+    Nothing in it is replaced: some machines and jobs are named as tokens begin, as `sk-gpu-01` is.
+    """
+    if text.isascii() and text.isprintable() and len(text) <= limit and text == text.strip() and "  " not in text:
+        return text
+    return truncate(plain(text), limit)
+
+
 def plain(text: str) -> str:
     """Return the text without terminal escapes, control and format characters and lone surrogates, on one line."""
     text = _ESCAPES.sub("", text)

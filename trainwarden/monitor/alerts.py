@@ -13,12 +13,14 @@ from typing import Any, Protocol
 from trainwarden.clients.s3_location import MONITORING_PREFIX, parse_s3_url
 from trainwarden.clients.slack import NotSent, SlackWebhook, escape
 from trainwarden.clients.sns import SnsTopic
-from trainwarden.redaction import label_text
+from trainwarden.redaction import label_text, name_text
 from trainwarden.runs.assessment import FAILED, PENDING, RUNNING, SUCCEEDED, TIMED_OUT, Assessment
 
 logger = logging.getLogger("trainwarden.monitor")
 
 _MAX_TEXT = 600
+# Lines that hold a name, in which nothing is taken for a secret.
+_OF_NAMES = ("Run ID", "Instance")
 _ICONS = {FAILED: "🔥", TIMED_OUT: "🔥", SUCCEEDED: "✅", RUNNING: "▶️", PENDING: "▶️"}
 _COLORS = {FAILED: "danger", TIMED_OUT: "danger", SUCCEEDED: "good", RUNNING: "good", PENDING: "good"}
 _CONSOLE = "View in S3 Console"
@@ -92,9 +94,13 @@ def make_alert(
         ("Last Log", known.get("last_log") or known.get("last_log_line")),
         ("Record", known.get("record")),
     ]
-    shown = tuple((name, label_text(str(value), _MAX_TEXT)) for name, value in lines if value not in (None, ""))
+    shown = tuple(
+        (name, (name_text if name in _OF_NAMES else label_text)(str(value), _MAX_TEXT))
+        for name, value in lines
+        if value not in (None, "")
+    )
     return Alert(
-        label_text(run_id, 128),
+        name_text(run_id, 128),
         status,
         f"{_ICONS.get(status, '⚠️')} {_name(run_id)} Training {status}",
         shown,
@@ -254,5 +260,5 @@ def _name(run_id: str) -> str:
     words = re.split(r"[-_.]", run_id)
     while len(words) > 1 and words[-1].isdigit():
         words.pop()
-    name = label_text("-".join(words), 64)
+    name = name_text("-".join(words), 64)
     return name[:1].upper() + name[1:]

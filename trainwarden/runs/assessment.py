@@ -20,7 +20,7 @@ from trainwarden.record.document import Unreadable, read_file
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 from trainwarden.record.thresholds import DEFAULT_STALE_SECONDS, Thresholds
-from trainwarden.redaction import label_text
+from trainwarden.redaction import label_text, name_text
 from trainwarden.runs.journal import read_events
 from trainwarden.runs.places import last_log_line, raw_phase
 from trainwarden.taxonomy import FAILURES
@@ -191,7 +191,7 @@ def assess(
         time=now,
         stale_seconds=stale,
         phase=_text(raw_phase(folder), 40),
-        instance_id=_text(metadata.instance_id or metadata.host, 128) if metadata else None,
+        instance_id=_name(metadata.instance_id or metadata.host, 128) if metadata else None,
         attempt=metadata.attempt if metadata else None,
         attempt_key=_text(metadata.attempt_key, 200) if metadata else None,
         metadata_age=ages[0],
@@ -236,7 +236,7 @@ def ranks_document(assessment: Assessment) -> dict[str, Any] | None:
     return {
         "count": len(ranks),
         "hosts": len({rank.host for rank in ranks if rank.host}) or None,
-        "behind": last and {"rank": last.rank, "step": last.step, "host": _text(last.host, 128)},
+        "behind": last and {"rank": last.rank, "step": last.step, "host": _name(last.host, 128)},
         "silent": sorted(silent),
     }
 
@@ -251,7 +251,7 @@ def gpus_document(assessment: Assessment) -> dict[str, Any] | None:
         "type": _text(metadata.gpu_type if metadata else None, 128),
         "count": metadata and metadata.gpu_count,
         "taken": [
-            {"rank": rank.rank, "host": _text(rank.host, 128), "gpu": rank.gpu, "bytes": rank.gpu_taken_bytes}
+            {"rank": rank.rank, "host": _name(rank.host, 128), "gpu": rank.gpu, "bytes": rank.gpu_taken_bytes}
             for rank in taken
         ],
     }
@@ -407,3 +407,7 @@ def _iso(seconds: float | None) -> str | None:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
+
+
+def _name(text: str | None, limit: int) -> str | None:
+    return name_text(text, limit) if text else None

@@ -9,7 +9,7 @@ import time
 
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
-from trainwarden.redaction import label_text, plain
+from trainwarden.redaction import label_text, name_text, plain
 from trainwarden.runs.arguments import add_stale_argument, interval_seconds, stale_seconds
 from trainwarden.runs.assessment import ENDED, UNKNOWN, Assessment, assess, eta_seconds, gpus_document, ranks_document
 from trainwarden.runs.places import (
@@ -158,7 +158,7 @@ def _attempt(run: Assessment) -> str:
     metadata = run.metadata
     if metadata is None:
         return ""
-    host = label_text(metadata.host, 128) if metadata.host else run.instance_id
+    host = name_text(metadata.host, 128) if metadata.host else run.instance_id
     parts = [None if run.attempt is None else str(run.attempt), run.attempt_key, host and f"on {host}"]
     return ", ".join(part for part in parts if part)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden.environment import ec2_instance_type, instance_id
 from trainwarden.errors import UsageError
 from trainwarden.identity import boot_id
-from trainwarden.redaction import label_text
+from trainwarden.redaction import name_text
 from trainwarden_exporter.core.metric import gauge
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Node:
             "instance_id": instance_id(os.environ, str(self.rootfs), dmi),
             "instance_type": ec2_instance_type(dmi=dmi),
         }
-        return {name: label_text(text or "") for name, text in stated.items()}
+        return {name: name_text(text or "") for name, text in stated.items()}
 
     def add_info(self, families: Families) -> None:
         """Add by which names the node is known."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwarden.record.thresholds import Thresholds
-from trainwarden.redaction import label_text, plain
+from trainwarden.redaction import plain
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning import metrics
@@ -25,6 +25,7 @@ from trainwarden_exporter.finetuning.job import (
     JobValues,
     add_job,
     percent,
+    shown_labels,
     status_number,
 )
 from trainwarden_exporter.finetuning.training_info import SavedCheckpoint, TrainingInfo, parse_training_info
@@ -73,7 +74,7 @@ class TrainingInfoCollector:
         families = Families()
         values = self._last.values if self._last else JobValues(status=PENDING if self._path else RUNNING)
         add_job(families, self._labels, self._with_gpus(values), self._histograms)
-        named = {name: label_text(value) for name, value in self._labels._asdict().items()}
+        named = shown_labels(self._labels)
         if self._path:
             families.add(metrics.FINETUNING_INFO_FILE_TIMESTAMP_SECONDS, self._modified, **named)
             for reason in REASONS:

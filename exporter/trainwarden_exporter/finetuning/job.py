@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainwarden.redaction import label_text
+from trainwarden.redaction import label_text, name_text
 from trainwarden_exporter.finetuning import metrics
 
 if TYPE_CHECKING:
@@ -119,9 +119,15 @@ class JobHistograms:
     sizes: ObservationHistogram = field(default_factory=lambda: ObservationHistogram(SIZE_BYTES))
 
 
+def shown_labels(labels: JobLabels) -> dict[str, str]:
+    """Return the labels of a job as they are exported."""
+    named = {name: label_text(value) for name, value in labels._asdict().items()}
+    return {**named, "job_name": name_text(labels.job_name)}
+
+
 def add_job(families: Families, labels: JobLabels, values: JobValues, histograms: JobHistograms) -> None:
     """Add a job's series."""
-    named = {name: label_text(value) for name, value in labels._asdict().items()}
+    named = shown_labels(labels)
     for field_name, series in _SERIES.items():
         families.add(series, getattr(values, field_name), **named)
     # One series for each job: that of the last epoch ends when a new one begins.

@@ -238,3 +238,17 @@ def test_a_file_that_becomes_readable_is_read_though_its_content_is_the_same(run
     runs.metadata("r")
     file.chmod(stat.S_IRUSR)
     assert runs.state("r") == "running"
+
+
+def test_names_that_begin_as_tokens_do_are_labels_as_they_are(make_runs: Callable[..., RunsTree]) -> None:
+    runs = make_runs(host="sk-gpu-01")
+    key = "ray:sk-llama-7b-20261126:0"
+    names = {"attempt_key": key, "job_id": "sk-llama-7b-20261126", "host": "sk-gpu-01", "instance_id": "sk-gpu-01"}
+    runs.metadata("r", world_size=3, **names)
+    for rank, host in enumerate(("sk-gpu-01", "sk-gpu-02")):
+        runs.rank("r", rank, host=host, attempt_key=key)
+    shown = {name: [dict(labels) for labels in found] for name, found in runs.samples().items()}
+    assert {key: shown["training_run_info"][0][key] for key in names} == names
+    assert shown["training_attempt_info"][0]["node"] == "sk-gpu-01"
+    assert [labels["host"] for labels in shown["training_rank_info"]] == ["sk-gpu-01"]
+    assert [labels["host"] for labels in shown["training_host_heartbeat_timestamp_seconds"]] == ["sk-gpu-01"]

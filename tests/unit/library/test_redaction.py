@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden.redaction import label_text, plain, redact
+from trainwarden.redaction import label_text, name_text, plain, redact
 from trainwarden.signals.pack import load_pack, shipped_packs
 
 
@@ -207,3 +207,24 @@ def test_any_text_becomes_a_label_that_can_be_encoded(text: str) -> None:
 
 def test_a_huge_text_costs_no_more_than_a_long_one() -> None:
     assert len(label_text("a" * 5_000_000 + " b")) <= 200
+
+
+NAMES = (
+    "sk-gpu-01",
+    "rk-h100-03.dc1",
+    "ops-gpu-node-0001-rack2",
+    "kubernetes:sk-llama-7b-worker:0",
+    "ray:pat-2026-11-26-a1:0",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_begins_as_a_token_does_stays(name: str) -> None:
+    assert name_text(name) == name
+    assert label_text(name) != name  # of free text it is not known that this is no token
+
+
+def test_a_name_is_one_plain_line_of_bounded_length() -> None:
+    assert name_text("a\nb\x1b[1m  \u202ec ") == "a b c"
+    assert name_text("ab" * 200, 64) == "ab" * 32
+    assert name_text("é" * 100, 5) == "éé"

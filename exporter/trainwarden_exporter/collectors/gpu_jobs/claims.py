@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.redaction import label_text
+from trainwarden.redaction import name_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,7 +82,7 @@ def credible(claims: Iterable[GpuClaim]) -> list[GpuClaim]:
 
 def short_label(text: str) -> str:
     """Return a name cut to the length of a label."""
-    return label_text(text, LABEL_BYTES)
+    return name_text(text, LABEL_BYTES)
 
 
 def merge(claims: Iterable[GpuClaim]) -> list[GpuClaim]:

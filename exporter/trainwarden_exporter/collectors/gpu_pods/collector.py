@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainwarden.redaction import label_text
+from trainwarden.redaction import name_text
 from trainwarden_exporter.collectors.gpu_pods import metrics
 from trainwarden_exporter.core.metric import Families
 
@@ -26,7 +26,6 @@ _CLAIMED = re.compile(r"gpu-(\d{1,3})", re.ASCII)
 _MINOR = re.compile(r"nvidia(\d{1,3})(?:/[\w/]{1,32})?", re.ASCII)
 # The second form, of drivers before 470, names the GPU of which the instance is a part.
 _MIG = re.compile(r"MIG-(?:[0-9A-Fa-f-]{36}|(GPU-[0-9A-Fa-f-]{36})/\d{1,3}/\d{1,3})", re.ASCII)
-_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 
 
 class _Place(NamedTuple):
@@ -97,9 +96,5 @@ def _claimed_place(device: PodDevice, gpus: NodeGpus) -> _Place | None:
 
 def _labels(place: _Place, device: PodDevice) -> tuple[str, ...]:
     gpu = (str(place.gpu.index), place.gpu.uuid) if place.gpu else ("", "")
-    return (*gpu, place.mig_uuid, _name(device.namespace), _name(device.pod), _name(device.container))
-
-
-def _name(text: str) -> str:
-    """Return a name of Kubernetes as it is, so that it joins with others' metrics; what is none, as any text."""
-    return text if _NAME.fullmatch(text) else label_text(text, NAME_BYTES)
+    names = (name_text(each, NAME_BYTES) for each in (device.namespace, device.pod, device.container))
+    return (*gpu, place.mig_uuid, *names)

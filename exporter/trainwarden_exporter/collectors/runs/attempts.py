@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainwarden.redaction import label_text
+from trainwarden.redaction import name_text
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.collectors.runs.record import ENDED, plausible_timestamp
 from trainwarden_exporter.core.line_budget import LineBudget
@@ -36,7 +36,7 @@ class StateChangeLog:
         if known == (key, state):
             return
         attempt = record.metadata.attempt if record.metadata else None
-        shown = f"run_id={record.run_id} attempt={'-' if attempt is None else attempt} key={label_text(key or '-')}"
+        shown = f"run_id={record.run_id} attempt={'-' if attempt is None else attempt} key={name_text(key or '-')}"
         if (
             state == "running"
             and (known is None or known[0] != key or known[1] != "running")

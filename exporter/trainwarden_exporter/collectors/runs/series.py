@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.record.folder import PHASES
 from trainwarden.record.metadata import STATUSES
-from trainwarden.redaction import label_text
+from trainwarden.redaction import label_text, name_text
 from trainwarden_exporter.collectors.runs import metrics, rank_metrics
 from trainwarden_exporter.collectors.runs.liveness import (
     last_life,
@@ -46,8 +46,12 @@ REPORTED = {
     "tokens_per_second": metrics.TRAINING_TOKENS_PER_SECOND,
     "samples_per_second": metrics.TRAINING_SAMPLES_PER_SECOND,
 }
-_IDENTITY = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
-_SETTINGS = operator.attrgetter(*_IDENTITY, "attempt", "phase", "phase_source", "gpu_count", "gpu_type", "user_id")
+# What other metrics, and the remediator, know the run by; and what is only shown.
+_NAMES = ("attempt_key", "job_id", "scheduler", "instance_id", "host", "policy")
+_SHOWN = ("framework", "model", "method")
+_SETTINGS = operator.attrgetter(
+    *_NAMES, *_SHOWN, "attempt", "phase", "phase_source", "gpu_count", "gpu_type", "user_id"
+)
 # A copy that was not confirmed for so long does not show how old the heartbeats are now.
 UNCONFIRMED_SECONDS = 60.0
 
@@ -122,21 +126,21 @@ def add_liveness(
 def add_hosts(families: Families, run_id: str, ranks: Sequence[RankBeat], now: float) -> None:
     """Add which ranks each host has."""
     for each in ranks_by_host(ranks, now):
-        labels = {"run_id": run_id, "host": label_text(each.host), "ranks": label_text(each.ranks)}
+        labels = {"run_id": run_id, "host": name_text(each.host), "ranks": name_text(each.ranks)}
         families.add(rank_metrics.TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS, each.time, **labels)
 
 
 def add_silent_ranks(families: Families, record: RunRecord, ranks: Sequence[RankBeat], now: float) -> None:
     """Add the ranks that have been silent for too long."""
     for each in silent_ranks(ranks, record.thresholds.stale_seconds, now):
-        labels = {"run_id": record.run_id, "host": label_text(each.host), "ranks": label_text(each.ranks)}
+        labels = {"run_id": record.run_id, "host": name_text(each.host), "ranks": name_text(each.ranks)}
         families.add(rank_metrics.TRAINING_SILENT_RANKS_TIMESTAMP_SECONDS, each.time, **labels)
 
 
 def add_missing_ranks(families: Families, record: RunRecord) -> None:
     """Add the ranks that have not written anything yet."""
     if record.metadata and (missing := missing_ranks(record)):
-        labels = {"ranks": label_text(rank_ranges(missing)), "world_size": str(record.metadata.world_size)}
+        labels = {"ranks": name_text(rank_ranges(missing)), "world_size": str(record.metadata.world_size)}
         families.add(rank_metrics.TRAINING_MISSING_RANKS, len(missing), run_id=record.run_id, **labels)
 
 
@@ -168,7 +172,7 @@ def add_place(families: Families, run_id: str, place: S3Place | None) -> None:
 def add_rivals(families: Families, run_id: str, rivals: Sequence[Superseded]) -> None:
     """Add the older attempts that still live beside the one that owns the record."""
     for each in rivals:
-        labels = {"host": label_text(each.host or ""), "pid": "" if each.pid is None else str(each.pid)}
+        labels = {"host": name_text(each.host or ""), "pid": "" if each.pid is None else str(each.pid)}
         families.add(metrics.TRAINING_SUPERSEDED_ATTEMPT_INFO, 1, run_id=run_id, attempt=str(each.attempt), **labels)
 
 
@@ -214,9 +218,9 @@ def add_rank_place(families: Families, run_id: str, beat: RankBeat, process_stat
         1,
         run_id=run_id,
         rank=rank,
-        host=label_text(beat.host or ""),
+        host=name_text(beat.host or ""),
         gpu="" if beat.gpu is None else str(beat.gpu),
-        uuid=label_text(beat.uuid or "", UUID_BYTES),
+        uuid=name_text(beat.uuid or "", UUID_BYTES),
         pid="" if beat.pid is None else str(beat.pid),
     )
     if process_state is not None:
@@ -285,7 +289,8 @@ def _add_log_progress(families: Families, run_id: str, progress: LogProgress) ->
 
 def _add_identity(families: Families, run_id: str, metadata: Metadata | None) -> None:
     # A label that is empty is a label that is absent.
-    known = {label: label_text(getattr(metadata, label, None) or "") for label in _IDENTITY}
+    known = {label: name_text(getattr(metadata, label, None) or "") for label in _NAMES}
+    known.update({label: label_text(getattr(metadata, label, None) or "") for label in _SHOWN})
     families.add(metrics.TRAINING_RUN_INFO, 1, run_id=run_id, **known)
     attempt = "" if metadata is None or metadata.attempt is None else str(metadata.attempt)
     families.add(

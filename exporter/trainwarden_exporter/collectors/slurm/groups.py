@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainwarden.clients.slurm.jobs import ALLOCATED_STATES
-from trainwarden.redaction import label_text
+from trainwarden.redaction import label_text, name_text
 from trainwarden_exporter.collectors.slurm import metrics
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class JobGroups:
         for kind, text in (("partition", job.partition), ("account", job.account), ("user", job.user)):
             groups = self._kinds[kind]
             for name in text.split(",") if kind == "partition" else [text]:
-                shown = label_text(name, NAME_BYTES)
+                shown = name_text(name, NAME_BYTES)
                 groups.jobs[shown, state] += 1
                 if state == RUNNING:
                     groups.gpus[shown] += job.gpus or 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden.clients.slurm.hostlist import expand_hostlist
 from trainwarden.clients.slurm.jobs import ENDED_STATES, JOB_STATES
 from trainwarden.clients.slurm.nodes import NODE_STATES
-from trainwarden.redaction import label_text
+from trainwarden.redaction import label_text, name_text
 from trainwarden_exporter.collectors.slurm import metrics
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ NAME_BYTES = 64
 def add_job(families: Families, job: SlurmJob, run_id: str) -> None:
     """Add one job that works for a run."""
     ids = {"run_id": run_id, "job_id": job.job_id}
-    name, user, partition = (label_text(value, NAME_BYTES) for value in (job.name, job.user, job.partition))
-    queue_id = label_text(job.queue_id, NAME_BYTES)
+    name, queue_id = label_text(job.name, NAME_BYTES), name_text(job.queue_id, NAME_BYTES)
+    user, partition = name_text(job.user, NAME_BYTES), name_text(job.partition, NAME_BYTES)
     families.add(metrics.SLURM_JOB_INFO, 1, **ids, queue_id=queue_id, name=name, user=user, partition=partition)
     for state in JOB_STATES:
         families.add(metrics.SLURM_JOB_STATE, state == job.state, **ids, state=state)
@@ -56,7 +56,7 @@ def add_job_nodes(families: Families, job: SlurmJob, limit: int) -> int:
     for name in expand_hostlist(job.node_list):
         if len(added) == limit:
             break
-        node = label_text(name, NAME_BYTES)
+        node = name_text(name)
         if node not in added:
             added.add(node)
             families.add(metrics.SLURM_JOB_NODE_INFO, 1, job_id=job.job_id, node=node)
@@ -74,7 +74,7 @@ def add_node(families: Families, node: SlurmNode) -> None:
     """Add one node."""
     families.add(metrics.SLURM_NODE_STATE, 1, node=node.name, state=node.state)
     if node.reason:
-        reason, user = label_text(node.reason, 120), label_text(node.user, NAME_BYTES)
+        reason, user = label_text(node.reason, 120), name_text(node.user, NAME_BYTES)
         families.add(metrics.SLURM_NODE_DRAIN_INFO, 1, node=node.name, reason=reason, user=user)
     families.add(metrics.SLURM_NODE_DRAIN_SINCE_TIMESTAMP_SECONDS, node.since, node=node.name)
     if node.gpus:

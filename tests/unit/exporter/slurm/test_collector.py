@@ -68,6 +68,14 @@ def test_a_user_with_many_marked_jobs_takes_no_place_on_the_page_of_a_user_with_
     assert shown == [("29", "mallory"), ("28", "mallory"), ("27", "mallory"), ("1", "bob"), ("2", "bob")]
 
 
+def test_nodes_users_and_partitions_that_are_named_as_tokens_begin_keep_their_names(slurm: FakeSlurm) -> None:
+    slurm.jobs([job_22_05(1, nodes="sk-gpu-[01-02]", user_name="sk-train-42", partition="sk-h100-80g")])
+    page = _part(_collector(slurm), "jobs")
+    assert 'slurm_job_node_info{job_id="1",node="sk-gpu-01"} 1.0' in page
+    assert 'slurm_job_node_info{job_id="1",node="sk-gpu-02"} 1.0' in page
+    assert 'user="sk-train-42",partition="sk-h100-80g"' in page
+
+
 def test_the_ends_of_all_jobs_are_known_by_their_attempt(slurm: FakeSlurm) -> None:
     slurm.jobs(
         [
