@@ -214,7 +214,7 @@ NAMES = (
     "rk-h100-03.dc1",
     "ops-gpu-node-0001-rack2",
     "kubernetes:sk-llama-7b-worker:0",
-    "ray:pat-2026-11-26-a1:0",
+    "ray:pk-llama-2026:0",
 )
 
 
