@@ -293,13 +293,33 @@ class Remediator:
         elif seen is RestartProgress.BUSY:
             if target.ended and target.shape.gives_new_job:
                 self._timers.wait(incident.id, _ENDS)  # that may take longer than the window of doubt
-            return self._wait(incident, seen.value)
+            return self._leave_unstarted(incident, driver, target) or self._wait(incident, seen.value)
         elif self._came_late(incident, driver, target):
             return self._undo(incident, driver, target)
         elif seen is not RestartProgress.STUCK and self._doubt.may_come_late(incident):
             return self._wait(incident, f"{seen.value}, and a call may still take effect on it")
         else:
             self._leave(incident, seen)
+        return True
+
+    def _leave_unstarted(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
+        """Leave a job that was to be ended by a call, and that the scheduler has not started by now; return whether."""
+        job = driver.job(target.job_id)
+        if not isinstance(job, ScheduledJob) or not incident.calls or self._doubt.lasts(incident):
+            return False
+        if (job.run_id, job.generation) != (target.run_id, target.generation):
+            return False
+        if job.state is JobState.HELD:
+            self._escalate(
+                incident,
+                f"the scheduler shows job {job.job_id} held under the restart count {job.generation}, whose start was "
+                "to be ended: it has forgotten that start. Nothing is started by the remediator: make sure that no "
+                f"process of the run lives, and release it (scontrol release {job.job_id})",
+            )
+        elif job.state is JobState.WAITING:
+            self._move(incident, State.ADOPTED, "the job waits in the queue again, and not by us")
+        else:
+            return False
         return True
 
     def _came_late(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:

@@ -139,8 +139,6 @@ NODES = ("bad1", "bad2", "bad3", "users")
 USERS = {"users"}
 # Reasons that a person gives a node; none where it is given back.
 WORDS = ("ticket 5", "look at it", "{} and a fan", "")
-# Reasons that a person gives a node; none where it is given back.
-WORDS = ("ticket 5", "look at it", "{} and a fan", "")
 EXCLUDES = ExcludeNodes(at_most=2, share=0.1, hours=1)
 # So many nodes of a run may be avoided, by the size of the cluster.
 MOST: dict[int | None, int] = {None: 1, 1: 0, 5: 1, 40: 2}
@@ -315,7 +313,7 @@ class AnyOrderOfBadNodes(AnyOrder):
             assert simulation.store.exclusions(self.driver.name).get(cluster.job_id, {}) == {}
 
 
-# Of 500 histories; those of three runs, and of real drivers, take several times as long.
+# How many histories of each `make test` runs, 500 and more; those of three runs take several times as long.
 SHARES: dict[type[AnyOrder], int] = {
     AnyOrder: 150,
     AnyOrderInOneCall: 90,
@@ -327,12 +325,14 @@ SHARES: dict[type[AnyOrder], int] = {
     AnyOrderOfSubmits: 10,
     SeveralResubmits: 5,
     SeveralSubmits: 5,
-    AnyOrderOfRayJobs: 5,
-    SeveralRayJobs: 2,
-    AnyOrderOfSlurmJobs: 5,
-    AnyOrderOfSlurmResubmits: 5,
+    AnyOrderOfRayJobs: 15,
+    SeveralRayJobs: 5,
+    AnyOrderOfSlurmJobs: 15,
+    AnyOrderOfSlurmResubmits: 15,
     AnyOrderOfBadNodes: 30,
 }
+# How many times as many `make test-long` runs.
+LONG = int(os.environ.get("TRAINWARDEN_HISTORIES", "10000")) / sum(SHARES.values())
 _SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 

@@ -6,26 +6,23 @@ point and comes back from its database. The log of starts is the oracle: it does
 
 from __future__ import annotations
 
-import copy
 import functools
-import math
-import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
+from tests.unit.remediator.simulated_database import Memory, SimulatedDatabase
 from trainwarden_remediator.act.act import Actor, Answer
 from trainwarden_remediator.act.calls import Calls
 from trainwarden_remediator.act.capture import Captured
 from trainwarden_remediator.act.remediate import Remediator
 from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
-from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
@@ -50,7 +47,7 @@ from trainwarden_remediator.observe.snapshot import Snapshot
 from trainwarden_remediator.observe.world import Firing, Records, World
 from trainwarden_remediator.policies.policy import Policy, load_policy, shipped
 from trainwarden_remediator.store.score import Scores
-from trainwarden_remediator.store.store import Store, StoredTimer
+from trainwarden_remediator.store.store import Store
 from trainwarden_remediator.store.switches import resume
 from trainwarden_remediator.store.timers import Timers
 from trainwarden_remediator.worker import Worker
@@ -675,122 +672,6 @@ def _shipped_policies() -> dict[str, Policy]:
     return {name: load_policy(name) for name in shipped()}
 
 
-def _opened(folder: Path) -> sa.Engine:
-    """Open as the remediator does, but let the machine outlive its deaths: a commit need not reach the disk."""
-    if not (folder / FILE).exists():
-        (folder / FILE).write_bytes(_empty_database())
-    engine = open_database(folder)
-    sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
-    engine.dispose()
-    # SQL that was compiled once serves all databases of the tests.
-    engine.dialect, compiled = _compiler(engine)
-    return engine.execution_options(compiled_cache=compiled)
-
-
-_COMPILER: list[tuple[sa.Dialect, dict[Any, Any]]] = []
-
-
-def _compiler(engine: sa.Engine) -> tuple[sa.Dialect, dict[Any, Any]]:
-    if not _COMPILER:
-        _COMPILER.append((engine.dialect, {}))
-    return _COMPILER[0]
-
-
-@functools.cache
-def _empty_database() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        open_database(Path(folder)).dispose()
-        return (Path(folder) / FILE).read_bytes()
-
-
-class Memory:
-    """Answers the reads of a store from memory, as long as nobody has written to the database.
-
-    Most seconds of a simulation change nothing: to read everything again takes most of its time.
-    """
-
-    READS: tuple[str, ...] = (
-        "pending",
-        "open_incidents",
-        "escalations",
-        "incident",
-        "of_run",
-        "of_job",
-        "calls_of_job",
-        "timers",
-    )
-    READS += ("past_restarts", "restarts", "suspects_of", "approved_against_facts", "answer_of", "exclusions")
-
-    def __init__(self, store: Store, file: Path) -> None:
-        self._file = sqlite3.connect(file)
-        self._version: object = None
-        self._known: dict[object, Any] = {}
-        for name in self.READS:
-            setattr(store, name, self._remembered(name, getattr(store, name)))
-        self._observe_anew = store.observe
-        store.observe = self._observe  # type: ignore[method-assign]
-        self._proposals_since = store.proposals_since
-        store.proposals_since = self._proposals  # type: ignore[method-assign]
-        self._write_timers = store.keep_timers
-        store.keep_timers = self._keep_timers  # type: ignore[method-assign]
-        store.switches.storm = self._remembered("storm", store.switches.storm)  # type: ignore[method-assign]
-        self._read_frozen = store.switches.frozen
-        self._frozen_while_the_same = self._remembered("frozen", store.switches.frozen)
-        store.switches.frozen = self._frozen  # type: ignore[method-assign]
-
-    def _forget_what_is_old(self) -> None:
-        version = self._data_version()
-        if version != self._version:
-            self._version = version
-            self._known.clear()
-
-    def _remembered(self, name: str, read: Callable[..., Any]) -> Callable[..., Any]:
-        def remembered(*args: object) -> Any:
-            self._forget_what_is_old()
-            if (name, args) not in self._known:
-                self._known[name, args] = read(*args)
-            return copy.copy(self._known[name, args])
-
-        return remembered
-
-    def _observe(self, firing: Sequence[Alert]) -> None:
-        """Store nothing anew that was stored when nobody has written since."""
-        self._forget_what_is_old()
-        if self._known.get("observed") != firing:
-            self._observe_anew(firing)
-            self._forget_what_is_old()
-            self._known["observed"] = list(firing)
-
-    def _keep_timers(self, running: Sequence[StoredTimer]) -> None:
-        """Forget nothing else for their sake: they are written most often, and read at the start alone."""
-        self._forget_what_is_old()
-        self._write_timers(running)
-        self._known.pop(("timers", ()), None)
-        self._version = self._data_version()
-
-    def _data_version(self) -> object:
-        return self._file.execute("PRAGMA data_version").fetchone()  # changes with each commit of others
-
-    def _frozen(self, run_id: str) -> str | None:
-        """Read anew where time alone may end a freeze."""
-        ending = "SELECT 1 FROM switches WHERE name = 'freeze' AND until IS NOT NULL"
-        read = self._read_frozen if self._file.execute(ending).fetchone() else self._frozen_while_the_same
-        return read(run_id)
-
-    def _proposals(self, moment: float) -> list[Incident]:
-        """Read anew where one that was found before is too old now, or the clock has gone back."""
-        self._forget_what_is_old()
-        since, found = self._known.get("proposals", (math.inf, []))
-        dates = [each.created if each.committed is None else each.committed for each in found]
-        if moment < since or any(date <= moment for date in dates):
-            found = self._proposals_since(moment)
-        self._known["proposals"] = (moment, found)
-        return list(found)
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class CallsAtOnce(Generic[T]):
     """Makes each call when it begins, in the same thread."""
 
@@ -845,7 +726,7 @@ class Simulation:
     ) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
-        self._engine: sa.Engine | None = None
+        self._database: SimulatedDatabase | None = None
         self._remember = calls is CallsAtOnce
         self._memory: Memory | None = None
         default = _shipped_policies()[policy] if isinstance(policy, str) else policy
@@ -900,15 +781,14 @@ class Simulation:
 
     def restart(self) -> None:
         """A new process on the old database."""
-        if self._memory is not None:
-            self._memory.close()
-        if self._engine is None or not self._remember:
+        if self._database is None or not self._remember:
             self.close()
-            self._engine = _opened(self._folder)
+            self._database = SimulatedDatabase(self._folder)
+        engine = self.engine
         self.captures.restart()
-        self.store = Store(self._engine, self.clock, self._point)
+        self.store = Store(engine, self.clock, self._point)
         self.store.note_message = self._note_state
-        self._memory = Memory(self.store, self._folder / FILE) if self._remember else None
+        self._memory = Memory(self.store, self._database) if self._remember else None
         timers = Timers(self.store, self.clock)
         self.metrics = metrics = Metrics(["prometheus", "sim"], self.clock.monotonic)
         drivers = {"sim": CountedDriver(self.driver, metrics.read)}
@@ -925,7 +805,7 @@ class Simulation:
         )
         woken = threading.Event()
         snapshot = Snapshot(world, 15)
-        self.scores = Scores(self._engine, self.clock, world.runs)
+        self.scores = Scores(engine, self.clock, world.runs)
         remediator = Remediator(
             snapshot.world,
             self.store,
@@ -969,17 +849,21 @@ class Simulation:
             drain=self.drain(self.store),
         )
 
+    @property
+    def engine(self) -> sa.Engine:
+        """That of the database that is open."""
+        assert self._database is not None
+        return self._database.engine
+
     def lose_database(self) -> None:
         """The file is gone; the process that comes back begins with an empty one."""
         self.close()
         for file in self._folder.glob("remediator.sqlite3*"):
             file.unlink()
-        self._engine = None
 
     def switch(self, command: Callable[[sa.Connection, float], object]) -> None:
         """A person gives a command beside the remediator, by the clock of this world."""
-        assert self._engine is not None
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             command(connection, self.clock.now())
 
     def resume(self) -> None:
@@ -988,10 +872,9 @@ class Simulation:
 
     def close(self) -> None:
         """Let go of the database."""
-        if self._memory is not None:
-            self._memory.close()
-        if self._engine is not None:
-            self._engine.dispose()
+        if self._database is not None:
+            self._database.close()
+        self._database = self._memory = None
 
     def _point(self, name: str) -> None:
         self.points.append(name)
@@ -1132,10 +1015,11 @@ class Simulation:
 
     def _rounds(self) -> None:
         """One round, and more where the end of a call wakes the loop."""
-        self.worker.tick()
-        while self._woken.is_set():
-            self._woken.clear()
+        with nullcontext() if self._memory is None else self._memory.undisturbed():
             self.worker.tick()
+            while self._woken.is_set():
+                self._woken.clear()
+                self.worker.tick()
 
     def settle(self, *, hurry: bool = False) -> list[Incident]:
         """Let time pass until nothing happens any more, a quarter of an hour at most; returns all incidents.

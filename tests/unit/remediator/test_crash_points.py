@@ -254,7 +254,10 @@ class SweptTwin(Restarting):
 
     def check(self) -> None:
         super().check()
-        assert [each.state for each in self.cluster.submissions.values()] == [JobState.CANCELLED]
+        # None too many where the process died before the call: then it is late once.
+        submitted = sum(each.startswith("submit") for each in self.driver.calls)
+        cancelled = [JobState.CANCELLED] * (submitted - 1)
+        assert [each.state for each in self.cluster.submissions.values()] == cancelled
 
 
 class UndoneLate(Restarting):

@@ -263,8 +263,7 @@ def contradicted(watched: Watched) -> Incident:
 def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
     watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert watched._engine is not None
-    outbox = Outbox(watched._engine, watched.clock, ["slack"])
+    outbox = Outbox(watched.engine, watched.clock, ["slack"])
     watched.store.note_message = outbox.note
     incident = contradicted(watched)
     [message] = outbox.due("slack")
@@ -286,8 +285,7 @@ def test_three_alerts_of_a_run_whose_gpus_work_are_one_page_and_one_answer(
     tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(tmp_path / "state", two_phase=True)
-    assert watched._engine is not None
-    outbox = Outbox(watched._engine, watched.clock, ["slack"])
+    outbox = Outbox(watched.engine, watched.clock, ["slack"])
     watched.store.note_message = outbox.note
     own = watched.alerts_now
 
@@ -350,8 +348,7 @@ def test_each_fact_has_source_value_time_and_what_it_supports() -> None:
 def test_the_facts_of_a_decision_are_stored_and_shown(
     watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert watched._engine is not None
-    outbox = Outbox(watched._engine, watched.clock, ["slack"])
+    outbox = Outbox(watched.engine, watched.clock, ["slack"])
     watched.store.note_message = outbox.note
     watched.vitals = {TENSOR: 0.01}
     watched.tick(2)

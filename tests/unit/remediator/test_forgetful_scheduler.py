@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
 
@@ -96,6 +96,24 @@ def test_another_start_under_the_same_count_is_left_alone(simulation: Simulation
     assert (incident.state, incident.paging) == (State.ESCALATED, True)
     assert "once more under the restart count 0" in incident.reason
     assert simulation.cluster.state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("away", [0, 300], ids=["comes back at once", "is away for long"])
+@pytest.mark.parametrize(("shown", "state"), [(JobState.HELD, State.ESCALATED), (JobState.WAITING, State.ADOPTED)])
+def test_a_start_that_was_to_be_ended_and_was_forgotten_leaves_no_doubt(
+    simulation: Simulation, shown: JobState, state: State, away: int
+) -> None:
+    """The job waits under the count of the start that was to be ended: no call of ours is awaited any more."""
+    until(simulation, lambda: simulation.cluster.state is JobState.ENDING)
+    simulation.driver.down = away > 0
+    killed(simulation, (shown, 0, 0, None))
+    simulation.tick(away)
+    simulation.driver.down = False
+    simulation.tick(int(DOUBT_SECONDS) + 2)
+    [incident] = simulation.store.of_run("run-1")
+    assert (incident.state, incident.paging) == (state, state is State.ESCALATED)
+    assert state is State.ADOPTED or "release it (scontrol release 17)" in incident.reason
+    assert simulation.our_starts == []
 
 
 def test_a_restart_that_was_forgotten_altogether_pages(simulation: Simulation) -> None:

@@ -72,8 +72,7 @@ def joined(simulation: Simulation, incident_id: str) -> list[tuple[str, bool]]:
 def test_a_later_alert_of_the_attempt_joins_its_open_incident(
     several: Several, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert several._engine is not None
-    outbox = Outbox(several._engine, several.clock, ["slack"])
+    outbox = Outbox(several.engine, several.clock, ["slack"])
     several.store.note_message = outbox.note
     several.tick(3)
     several.more = (LATE,)
@@ -197,8 +196,7 @@ def _is_unseen(several: Several, _monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_alerts_of_one_attempt_page_once(
     several: Several, why: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert several._engine is not None
-    outbox = Outbox(several._engine, several.clock, ["slack"])
+    outbox = Outbox(several.engine, several.clock, ["slack"])
     several.store.note_message = outbox.note
     several.more = (LATE, ENDED)
     why(several, monkeypatch)

@@ -1,0 +1,20 @@
+"""Whether the random histories would find faults: see mutations.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.remediator.mutations import MUTATIONS, Mutation, find, package
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.name for each in MUTATIONS])
+def test_each_mutation_still_breaks_what_is_there(mutation: Mutation) -> None:
+    for edit in mutation.edits:
+        assert (package() / edit.file).read_text().count(edit.old) == 1, edit
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.name for each in MUTATIONS])
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_histories_find_each_mutation(mutation: Mutation) -> None:
+    assert find(mutation) is not None
