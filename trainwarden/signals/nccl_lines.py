@@ -10,7 +10,7 @@ Launchers print a prefix of their own before it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,27 +40,27 @@ class NcclLine:
     provider: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ProcessNetworks:
-    """What all lines of one process show."""
+    """What all lines of one process show. Of thousands of processes nearly all show the same: they may share one."""
 
-    used: set[str] = field(default_factory=set)
-    could: set[str] = field(default_factory=set)
-    providers: set[str] = field(default_factory=set)
+    used: frozenset[str] = frozenset()
+    could: frozenset[str] = frozenset()
+    providers: frozenset[str] = frozenset()
 
-    def add(self, line: NcclLine) -> None:
-        """Add what one more line shows."""
-        if line.used:
-            self.used.add(line.used)
-        if line.could:
-            self.could.add(line.could)
-        if line.provider and len(self.providers) < _MAX_PROVIDERS:
-            self.providers.add(line.provider)
+    def with_line(self, line: NcclLine) -> ProcessNetworks:
+        """Return what is shown with one more line; the same object if that is no more."""
+        used, could = self.used | ({line.used} - {""}), self.could | ({line.could} - {""})
+        providers = self.providers
+        if line.provider and len(providers) < _MAX_PROVIDERS:
+            providers = providers | {line.provider}
+        more = ProcessNetworks(used, could, providers)
+        return self if more == self else more
 
     @property
     def networks(self) -> set[tuple[str, str]]:
         """Return (transport, provider) of each network that the process uses; only OFI has a provider."""
-        used = self.used
+        used = set(self.used)
         if not used:
             # In this order: old versions of NCCL probe sockets first and then use what is better.
             could = OFI if self.providers else next((name for name in (IB, SOCKET) if name in self.could), None)
@@ -89,7 +89,8 @@ def networks_of(data: bytes) -> set[tuple[str, str]]:
     """Return (transport, provider) of each network that some process uses, by whole lines of all of them."""
     processes: dict[tuple[str, int], ProcessNetworks] = {}
     for line in parse_lines(data):
-        processes.setdefault((line.host, line.pid), ProcessNetworks()).add(line)
+        key = line.host, line.pid
+        processes[key] = processes.get(key, ProcessNetworks()).with_line(line)
     return {network for process in processes.values() for network in process.networks}
 
 

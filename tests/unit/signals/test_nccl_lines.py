@@ -12,7 +12,7 @@ INFO = "ip-10-0-0-1:22:31 [3] NCCL INFO"
 def networks(*lines: str) -> set[tuple[str, str]]:
     process = ProcessNetworks()
     for said in parse_lines("".join(f"{INFO} {line}\n" for line in lines).encode()):
-        process.add(said)
+        process = process.with_line(said)
     return process.networks
 
 

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.rdma.devices import RdmaDevices
 from trainwarden_exporter.collectors.transport import metrics
-from trainwarden_exporter.collectors.transport.run_transport import Fabric, RunTransport, is_ok
+from trainwarden_exporter.collectors.transport.run_transport import (
+    MAX_PROCESSES_OF_USER,
+    Fabric,
+    RunTransport,
+    is_ok,
+)
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, BlockingIoPool, add_blocked
 from trainwarden_exporter.sampling.calls import enter
@@ -47,7 +52,8 @@ class TransportCollector:
         self._now = now
         self._lock = threading.Lock()
         self._runs: dict[str, RunTransport] = {}
-        self._environments: BlockingIoPool[RunTransport] = BlockingIoPool(timeout)
+        self._processes: Counter[int] = Counter()  # that are known, by user
+        self._environments: BlockingIoPool[RunTransport] = BlockingIoPool(timeout, _user_of)
         shared.add_log_consumer(self)
 
     def wants(self, run: WatchedRun) -> bool:
@@ -65,7 +71,10 @@ class TransportCollector:
         with self._lock:
             known = self._runs.get(run.run_id)
         if known is not None:
-            known.feed(source, data)
+            user = _user_of(known)
+            new = known.feed(source, data, MAX_PROCESSES_OF_USER - self._processes[user])
+            with self._lock:
+                self._processes[user] += new
 
     def collect(self) -> Iterable[Family]:
         """Return the families of what the log reader has found so far, and of what the environments ask for."""
@@ -91,6 +100,9 @@ class TransportCollector:
             if self._shared.runs is not None:
                 there = {run.run_id for run in self._shared.runs}
                 self._runs = {run_id: run for run_id, run in self._runs.items() if run_id in there}
+            self._processes = Counter()
+            for run in self._runs.values():
+                self._processes[_user_of(run)] += run.processes
             return dict(self._runs)
 
     def _is_over(self, run: RunTransport) -> bool:
@@ -137,3 +149,7 @@ class TransportCollector:
             return Fabric()
         hardware = [device for device in devices if device.pci_bus_id]
         return Fabric(efa=any(device.is_efa for device in hardware), ib=any(not device.is_efa for device in hardware))
+
+
+def _user_of(run: RunTransport) -> int:
+    return -1 if run.run.owner is None else run.run.owner

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainwarden.record.document import Unreadable
 from trainwarden.record.metadata import Metadata
-from trainwarden.signals.nccl_lines import EFA, IB, OFI, SOCKET, ProcessNetworks, parse_lines
+from trainwarden.signals.nccl_lines import EFA, IB, OFI, OTHER, SOCKET, ProcessNetworks, parse_lines
 from trainwarden_exporter.collectors.runs.documents import MetadataReader
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS
 from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from trainwarden.record.rank import RankBeat
+    from trainwarden.signals.nccl_lines import NcclLine
     from trainwarden_exporter.core.node import Node
     from trainwarden_exporter.core.shared_state import WatchedRun
 
-MAX_PROCESSES = 65536
+# Of a run, and of all runs of one user.
+MAX_PROCESSES, MAX_PROCESSES_OF_USER = 16384, 65536
+# Names of providers in one run; the others are one.
+MAX_PROVIDERS = 8
 # Bytes kept of a line that is not complete; the lines of NCCL are shorter.
 MAX_LINE = 2048
 # The process of a rank that has been silent for longer may be gone, and its number reused.
@@ -66,6 +70,8 @@ class RunTransport:
         self.requested: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._processes: dict[tuple[str, int], ProcessNetworks] = {}
+        self._shared: dict[ProcessNetworks, ProcessNetworks] = {}
+        self._providers: set[str] = set()
         self._rests: dict[str, bytes] = {}  # by source
         self._tries = TRIES
         self._world_size: int | None = None
@@ -75,12 +81,23 @@ class RunTransport:
         with self._lock:
             if run.attempt != self.run.attempt:
                 self._processes.clear()
+                self._shared.clear()
+                self._providers.clear()
                 self.requested = Counter()
                 self._tries, self._world_size = TRIES, None
             self.run = run
 
-    def feed(self, source: str, data: bytes) -> None:
-        """Take the next bytes of one of the run's logs; keep what follows the last line end for the next time."""
+    @property
+    def processes(self) -> int:
+        """How many processes are known."""
+        return len(self._processes)
+
+    def feed(self, source: str, data: bytes, room: int) -> int:
+        """Take the next bytes of one of the run's logs; keep what follows the last line end for the next time.
+
+        Of new processes no more are taken than there is room for; return how many were.
+        """
+        new = 0
         data = self._rests.pop(source, b"") + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if rest := data[end:][-MAX_LINE:]:
@@ -88,9 +105,23 @@ class RunTransport:
         data = data[:end]
         for line in parse_lines(data):
             with self._lock:
-                key = line.host, line.pid
-                if key in self._processes or len(self._processes) < MAX_PROCESSES:
-                    self._processes.setdefault(key, ProcessNetworks()).add(line)
+                new += self._add(line, has_room=new < room)
+        return new
+
+    def _add(self, line: NcclLine, *, has_room: bool) -> bool:
+        """Add one line; return whether its process is new."""
+        key = line.host, line.pid
+        known = self._processes.get(key)
+        if known is None and (not has_room or len(self._processes) >= MAX_PROCESSES):
+            return False
+        if line.provider and line.provider not in self._providers:
+            if len(self._providers) < MAX_PROVIDERS:
+                self._providers.add(line.provider)
+            else:
+                line = replace(line, provider=OTHER)
+        shown = (known or ProcessNetworks()).with_line(line)
+        self._processes[key] = self._shared.setdefault(shown, shown)
+        return known is None
 
     @property
     def needs_environment(self) -> bool:

@@ -15,6 +15,8 @@ from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.template import Template
 from trainwarden_exporter.collectors.logs import reader
 from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
+from trainwarden_exporter.collectors.transport import collector, run_transport
+from trainwarden_exporter.sampling.blocking_io import MAX_BLOCKED
 
 
 def test_every_process_is_counted_once_however_often_it_is_listed(tree: TransportTree) -> None:
@@ -307,3 +309,53 @@ def test_a_log_that_never_answers_is_named_by_its_run_and_costs_no_other(
 
     wait_until(is_told)
     assert "trainwarden_collector_stuck" not in tree.samples
+
+
+def test_a_log_that_names_many_providers_and_processes_makes_few_series(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_transport, "MAX_PROCESSES", 500)
+    tree.write("r", "".join(nccl(f"NET/OFI Selected Provider is made-up-{pid}", pid) for pid in range(1000)))
+    tree.look()
+    used = tree.used()
+    assert len(used) == run_transport.MAX_PROVIDERS + 1
+    assert used["ofi", "made-up-0"] == 1
+    assert sum(used.values()) == 500
+    assert used["ofi", "other"] == 500 - run_transport.MAX_PROVIDERS
+
+
+def test_a_user_with_many_processes_in_its_logs_leaves_room_for_those_of_another(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "MAX_PROCESSES_OF_USER", 5)
+    monkeypatch.setattr(collector, "_user_of", lambda run: 1 if run.run.run_id.startswith("many") else 2)
+    for run_id in ("few", "many-1", "many-2"):
+        tree.runs.metadata(run_id)
+        tree.write(run_id, "".join(efa(pid) for pid in range(2 if run_id == "few" else 4)))
+    tree.look()
+    assert sum(sum(tree.used(run_id).values()) for run_id in ("many-1", "many-2")) == 5
+    assert tree.used("few") == {("efa", "efa"): 2}
+
+
+def test_a_user_whose_folders_hang_hides_the_network_of_no_other(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, real = threading.Event(), run_transport.RunTransport.read_environment
+
+    def read(run: run_transport.RunTransport, *rest: Any) -> None:
+        if run.run.run_id.startswith("hung"):
+            ends.wait()
+        real(run, *rest)
+
+    monkeypatch.setattr(run_transport.RunTransport, "read_environment", read)
+    monkeypatch.setattr(collector, "_user_of", lambda run: 1 if run.run.run_id.startswith("hung") else 2)
+    tree.collector = tree.new_collector(timeout=0.05)
+    for number in range(MAX_BLOCKED + 2):
+        tree.runs.metadata(f"hung-{number:02d}")
+    tree.write("r", efa(1))
+    try:
+        for _ in range(3):
+            tree.look()
+        assert tree.used("r") == {("efa", "efa"): 1}
+    finally:
+        ends.set()

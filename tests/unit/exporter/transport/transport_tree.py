@@ -57,9 +57,9 @@ class TransportTree:
         self.collector = self.new_collector()
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 
-    def new_collector(self) -> TransportCollector:
+    def new_collector(self, **options: Any) -> TransportCollector:
         node = Node(HOST, self.node.sysfs, self.node.procfs, self.node.rootfs)
-        return TransportCollector(self.shared, node, now=lambda: self.runs.now)
+        return TransportCollector(self.shared, node, now=lambda: self.runs.now, **options)
 
     def add_efa(self) -> None:
         self.node.pci("0000:4f:00.0", "0x1d0f", "0xefa2", "0x020000", 0)
