@@ -1,6 +1,7 @@
 """What the rules take of a real Prometheus, calm and while many runs stall at once.
 
-RUNS: the sizes, e.g. 64,256,1024, each with a node for each run; SECONDS: how long each is watched.
+RUNS: the sizes, such as 64,256,1024, with a node for each run, or head:1024, where one exporter shows all runs and no
+node has one; SECONDS: how long each is watched.
 They are measured one after the other. A size that a machine cannot bring up within `_PATIENCE_SECONDS` is reported as
 such and ends nothing.
 
@@ -33,7 +34,7 @@ from trainwarden.stack import service
 from trainwarden.stack.binaries import find_tools
 from trainwarden.stack.ports import free_port
 
-_SIZES = tuple(int(size) for size in os.environ.get("RUNS", "64,256,1024").split(","))
+_SIZES = os.environ.get("RUNS", "64,256,1024,head:1024").split(",")
 _SECONDS = float(os.environ.get("SECONDS", "62"))
 _SCRAPE_SECONDS = 30.0
 _STALLED = 500
@@ -45,8 +46,9 @@ _EVERY_RULE = ROOT / "docs/rules-cost.csv"
 _PATIENCE_SECONDS = 240.0  # until all series of a size, or all alerts of its storm, are there
 _RULES = re.compile(r'^prometheus_rule_group_rules\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
 _EVALUATIONS = re.compile(r'^prometheus_rule_evaluations_total\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
-# What is recorded last, in groups that stand on others.
-_LAST = ("run:training_goodput:ratio", "run:gpu_power_watts:avg", "run:training_step_seconds:typical")
+# What is recorded last, in groups that stand on others: of runs, and of those whose nodes have exporters.
+_LAST = ("run:training_goodput:ratio", "run:training_step_seconds:typical")
+_LAST_OF_NODES = ("run:gpu_power_watts:avg",)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # First in the queue where that is allowed: what a busy machine delays is evaluated later, or not at all.
 _COMMAND = ["nice", "-n", "-12"] if os.geteuid() == 0 else []
@@ -93,11 +95,15 @@ class Measured:
     """A size with its costs; `idle` is what scrapes take of a second. None: not seen in time."""
 
     runs: int
+    has_nodes: bool
     series: int
     idle: float = 0.0
     calm: Costs | None = None
     storm: Costs | None = None
     memory: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.runs:,} nodes and runs" if self.has_nodes else f"{self.runs:,} runs on one exporter"
 
 
 class Prometheus:
@@ -178,23 +184,23 @@ class Prometheus:
 
 def measure() -> list[Table]:
     """Measure one size after the other, calm and in a storm."""
-    found = [_measure(runs) for runs in _SIZES]
+    found = [_measure(int(size.removeprefix("head:")), has_nodes=not size.startswith("head:")) for size in _SIZES]
     tables = [_shares(found)]
-    whole = [each for each in found if each.calm is not None]
+    whole = sorted((each for each in found if each.calm is not None), key=lambda each: (each.has_nodes, each.runs))
     if whole:
         _write_every_rule(whole[-1])
     return [*tables, _groups(whole[-1]), _rules(whole[-1])] if whole else tables
 
 
-def _measure(runs: int) -> Measured:
-    fleet = Fleet(runs)
-    found = Measured(runs, fleet.series())
+def _measure(runs: int, *, has_nodes: bool) -> Measured:
+    fleet = Fleet(runs, has_nodes)
+    found = Measured(runs, has_nodes, fleet.series())
     with serving(fleet) as address, prometheus(address) as server:
         try:
-            _wait_for(server, "gpu_up", 8 * runs)
+            _wait_for(server, *(("gpu_up", 8 * runs) if has_nodes else ("training_run_info", runs)))
             found.idle = server.idle()
             server.load(rules=True, scrapes=True)
-            for recording in _LAST:
+            for recording in (*_LAST, *(_LAST_OF_NODES if has_nodes else ())):
                 _wait_for(server, recording, runs)
             found.calm = server.costs(found.idle)
             found.memory, rules = server.memory(), server.rules()
@@ -205,7 +211,7 @@ def _measure(runs: int) -> Measured:
             time.sleep(_SCRAPE_SECONDS)
             found.storm = server.costs(found.idle)
         except TimeoutError as error:
-            print(f"{runs:,} nodes and runs: {error}", file=sys.stderr)
+            print(f"{found}: {error}", file=sys.stderr)
         server.load(rules=False, scrapes=False)
         time.sleep(10)
         for costs in (found.calm, found.storm):
@@ -216,10 +222,10 @@ def _measure(runs: int) -> Measured:
 
 def _shares(found: list[Measured]) -> Table:
     columns = [
-        "nodes and runs",
+        "fleet",
         "series",
         f"calm, all groups, of {_CORES} cores",
-        "of each node",
+        "of each run",
         "dearest group",
         "target",
         f"{_STALLED} stalled, all groups, of {_CORES} cores",
@@ -230,7 +236,7 @@ def _shares(found: list[Measured]) -> Table:
     ]
     rows = []
     for each in found:
-        row = [f"{each.runs:,}", f"{each.series:,}"]
+        row = [str(each), f"{each.series:,}"]
         if each.calm is None:
             rows.append([*row, "not finished", *[""] * (len(columns) - 3)])
             continue
@@ -266,7 +272,7 @@ def _groups(largest: Measured) -> Table:
     columns = ["group", "every", "samples", "calm", "share", f"{_STALLED} stalled", "share"][: 3 + 2 * len(watched)]
     factors = " and ".join(f"{costs.factor():.2f}" for costs in watched)
     note = (
-        f"Of {largest.runs:,} nodes and runs: samples that its queries read, and processor time of one evaluation, "
+        f"Of {largest}: samples that its queries read, and processor time of one evaluation, "
         f"{factors} times that of its queries."
     )
     return Table(columns, rows, note)
@@ -280,10 +286,7 @@ def _rules(largest: Measured) -> Table:
         kinds = rule["labels"].values() if rule["type"] == "recording" and "labels" in rule else []
         name = " ".join([f"`{rule['name']}`", *kinds])
         rows.append([name, f"{rule['interval']:.0f} s", f"{rule['samples']:,}", f"{1e3 * rule['seconds']:.0f} ms"])
-    note = (
-        f"The dearest of {len(rules)} rules, calm, with {largest.runs:,} nodes and runs: "
-        "samples and processor time of one query."
-    )
+    note = f"The dearest of {len(rules)} rules, calm, with {largest}: samples and processor time of one query."
     return Table(["rule", "every", "samples", "query"], rows, note)
 
 

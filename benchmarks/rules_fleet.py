@@ -1,5 +1,7 @@
 """A fleet as Prometheus scrapes it: nodes that each work for one run, with every series that the rules read.
 
+Or the same runs as one exporter shows them that reads their folders, where no node has an exporter.
+
 What a node, its run and the head node show is taken from the page of a whole node that the tests compare (p5.prom), and
 from the healthy cluster of rules/tests/healthy.yml; GPUs, ranks, ports and sections of a step are as many as they are.
 """
@@ -26,6 +28,7 @@ GPUS = 8
 STALL_SECONDS = 30.0
 HISTORY_SECONDS = 7 * 3600.0
 
+_NODE, _HEAD = "n@:9745", "head:9745"
 _HEALTHY = ROOT / "rules/tests/healthy.yml"
 _NODE_PAGE = ROOT / "tests/integration/exporter/nodes/golden/p5.prom"
 _SERIES = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?$")
@@ -56,24 +59,29 @@ class Sample(NamedTuple):
 
 @dataclass
 class Fleet:
-    """So many nodes, of which each works for one run, and a head node; the first `stalled` runs stand still."""
+    """So many nodes, of which each works for one run, and a head node; the first `stalled` runs stand still.
+
+    `has_nodes`: whether nodes have exporters; else that of the head node shows all runs, and nothing of the nodes.
+    """
 
     nodes: int
+    has_nodes: bool = True
     began: float = field(default_factory=lambda: time.time() - HISTORY_SECONDS)
     stalled: int = 0
     stalled_since: float = 0.0
 
     def __post_init__(self) -> None:
         self._parts: dict[str, list[tuple[str, float, float, int]]] = defaultdict(list)
-        for sample in {(sample.name, frozenset(sample.labels)): sample for sample in samples()}.values():
+        shown = samples() if self.has_nodes else map(_on_head, filter(_is_of_run, samples()))
+        for sample in {(sample.name, frozenset(sample.labels)): sample for sample in shown}.values():
             page = "/runs" if sample.name.startswith("training_") or ("collector", "runs") in sample.labels else "/rest"
             text = "".join(f',{label}="{value}"' for label, value in sample.labels if label != "cluster")
             line = f'{sample.name}{{cluster="east"{text}}} '
             first = sample.first + (self.began if "_timestamp_seconds" in sample.name else 0)
             still = bool(_STANDS_STILL.match(line))
             for number in range(self.nodes) if "@" in line else (0,):
-                shown = line.replace("@", f"{number:05d}")
-                self._parts[page].append((shown, first, sample.rate, number if still else -1))
+                numbered = line.replace("@", f"{number:05d}")
+                self._parts[page].append((numbered, first, sample.rate, number if still else -1))
 
     def series(self) -> int:
         """Return how many series all pages have."""
@@ -91,6 +99,21 @@ class Fleet:
             moment = self.stalled_since if 0 <= number < self.stalled else now
             lines.append(f"{line}{first + rate * (moment - self.began):.3f}\n" if rate else f"{line}{first}\n")
         return "".join(lines).encode()
+
+
+def _is_of_run(sample: Sample) -> bool:
+    """Return whether an exporter shows it that has no node of its own to look at."""
+    place = dict(sample.labels)
+    return (
+        place.get("instance") != _NODE
+        or sample.name.startswith(("training_", "slurm_", "trainwarden_remediator_"))
+        or place.get("collector") == "runs"
+    )
+
+
+def _on_head(sample: Sample) -> Sample:
+    labels = tuple((label, _HEAD if (label, value) == ("instance", _NODE) else value) for label, value in sample.labels)
+    return sample._replace(labels=labels)
 
 
 def samples() -> Iterator[Sample]:
@@ -123,7 +146,7 @@ def _healthy() -> Iterator[Sample]:
         if _is_left_out(sample.name, labels):
             continue
         if labels.get("run_id") == "r1" and sample.name.startswith(("training_", "trainwarden_")):
-            labels["instance"] = "n@:9745"
+            labels["instance"] = _NODE
         is_budget = sample.name == "training_stall_budget_seconds"
         yield from _many(sample._replace(first=STALL_SECONDS) if is_budget else sample, labels)
 
@@ -172,7 +195,7 @@ def _node_page() -> Iterator[Sample]:
             if "uuid" in labels:
                 labels["uuid"] = f"GPU-@-{labels['gpu']}"
             value = 0.0 if "_timestamp_seconds" in found["name"] else float(line.rpartition(" ")[2])
-            place = {"instance": "n@:9745", "job": "trainwarden-exporter"}
+            place = {"instance": _NODE, "job": "trainwarden-exporter"}
             yield Sample(found["name"], (*place.items(), *labels.items()), value, float("_timestamp_seconds" in line))
 
 
