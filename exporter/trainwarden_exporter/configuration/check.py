@@ -11,7 +11,7 @@ from trainwarden.server.web_config import access_of, read_web_settings
 from trainwarden_exporter.collector_set import describe_off, select_on
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.core.node import node_from_flags
-from trainwarden_exporter.core.runs_folder import runs_folder, runs_folder_exists
+from trainwarden_exporter.core.runs_folder import UNPROTECTED, is_unprotected, runs_folder, runs_folder_exists
 from trainwarden_exporter.flags import Parser
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def _warnings(flags: Mapping[str, Any], names: Container[str]) -> Iterator[str]:
     """Yield a warning for each value that is valid but seldom meant; raises `UsageError` if runs cannot be read."""
     if "runs" in names and not runs_folder_exists(runs_folder(flags)):
         yield f"--collector.runs.path {runs_folder(flags)} does not exist yet"
+    if "runs" in names and is_unprotected(runs_folder(flags)):
+        yield f"--collector.runs.path {runs_folder(flags)}: {UNPROTECTED}"
     for name, value in sorted(flags.items()):
         for path in value if isinstance(value, list) else [value]:
             if isinstance(path, Path) and ("$" in str(path) or str(path).startswith("~")):

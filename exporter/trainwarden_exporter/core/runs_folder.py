@@ -24,6 +24,18 @@ def runs_folder(flags: Mapping[str, Any]) -> Path:
     return path or runs_dir()
 
 
+def is_unprotected(path: Path) -> bool:
+    """Return whether everybody may replace and remove what others have in the runs folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+UNPROTECTED = "any user may replace and remove the records of others in it; `chmod +t` keeps them from that"
+
+
 def runs_folder_exists(path: Path) -> bool:
     """Return whether the runs folder exists yet; raise `UsageError` if the path is no folder or cannot be read."""
     try:

@@ -200,7 +200,10 @@ def machine_of(node: Node) -> str:
 def _is_owned(folder: Path) -> bool:
     """Return whether no other exporter writes to the folder: it is locked until this process ends."""
     if not _owned.get(folder):
-        _owned[folder] = _lock(folder)
+        owned = _lock(folder)
+        if not owned and folder not in _owned:
+            log.warning("%s: another exporter keeps its state there; what this one counts ends with it", folder)
+        _owned[folder] = owned
     return _owned[folder]
 
 
@@ -212,7 +215,6 @@ def _lock(folder: Path) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        log.warning("%s: another exporter keeps its state there; what this one counts ends with it", folder)
         return False
     except OSError:
         if lock >= 0:  # a file system without locks

@@ -156,6 +156,11 @@ def test_check_config_shows_what_is_off_and_what_is_seldom_meant(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    file.write_text(f"collector.runs.path: {tmp_path}/open\n")
+    check([str(file)])
+    assert "/open: any user may replace and remove the records of others" in capsys.readouterr().err
     paths = ", ".join(f"{name}: {tmp_path}/empty" for name in ("sysfs", "procfs", "rootfs"))
     file.write_text(f"path: {{{paths}}}\ncollector: {{runs.path: $HOME/runs, logs.root: [~/logs]}}\n")
     check([str(file)])

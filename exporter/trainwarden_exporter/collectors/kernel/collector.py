@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainwarden.redaction import label_text
@@ -136,7 +137,10 @@ class KernelCollector:
         self._kills.pop(key, None)  # keep the order of the last kills
         self._kills[key] = when
         while len(self._kills) > KEPT_KILLS:
-            del self._kills[next(iter(self._kills))]
+            # The oldest of the job that has most: a job whose processes are killed again and again hides no other's.
+            of_job = Counter(job for _, job in self._kills)
+            most = max(of_job.values())
+            del self._kills[next(kill for kill in self._kills if of_job[kill[1]] == most)]
 
     def _take(self, stored: Mapping[str, Any], _: bool) -> None:
         since = float(stored["since"])

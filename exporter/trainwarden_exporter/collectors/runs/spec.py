@@ -15,7 +15,7 @@ from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collectors.runs.folder import LAST_LINE, NEEDED
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.s3.spec import copies
-from trainwarden_exporter.core.runs_folder import runs_folder, runs_folder_exists
+from trainwarden_exporter.core.runs_folder import UNPROTECTED, is_unprotected, runs_folder, runs_folder_exists
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import positive_count, size
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -132,6 +132,8 @@ def create(context: Context) -> Sampler:
     path = runs_folder(flags)
     if not runs_folder_exists(path):
         log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
+    if is_unprotected(path):
+        log.warning("--collector.runs.path %s: %s", path, UNPROTECTED)
     try:
         defaults = choose_thresholds(None)
     except InvalidThreshold as error:

@@ -214,6 +214,18 @@ def test_an_oom_kill_names_its_process_and_job_and_only_so_many_are_kept(log: Lo
     assert 'kernel_oom_kill_timestamp_seconds{process="p19",job_id=""}' in kills
 
 
+def test_a_job_whose_processes_are_killed_again_and_again_hides_no_kill_of_another(log: Log) -> None:
+    collector = log.collector()
+    for number, job in enumerate([9, *[666] * 20]):
+        group = f"{SLURM}/job_{job}/step_0"
+        log.append(f"oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg={group},task=p{number},pid={number},uid=1")
+        log.append(f"Memory cgroup out of memory: Killed process {number} (p{number}) total-vm:1kB")
+    kills = [name for name in page(collector) if name.startswith("kernel_oom_kill_timestamp")]
+    assert len(kills) == KEPT_KILLS
+    assert 'kernel_oom_kill_timestamp_seconds{process="p0",job_id="9"}' in kills
+    assert 'kernel_oom_kill_timestamp_seconds{process="p20",job_id="666"}' in kills
+
+
 def test_a_process_whose_name_is_hostile_makes_one_quiet_label(log: Log) -> None:
     log.append('Out of memory: Killed process 7 (a"\\x0ab\\x1b[31m) total-vm:1kB')
     assert 'kernel_oom_kill_timestamp_seconds{process="a\\" b",job_id=""}' in page(log.collector())

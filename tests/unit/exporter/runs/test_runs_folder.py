@@ -20,3 +20,16 @@ def test_a_folder_that_cannot_even_be_looked_for_is_named(tmp_path: Path) -> Non
     flags = vars(build_parser().parse_args([f"--collector.runs.path={path}"]))
     with pytest.raises(UsageError, match=re.escape(f"--collector.runs.path {path}: expected a folder that")):
         spec.create(context(spec.SPEC, Node("n", tmp_path, tmp_path, tmp_path), flags))
+
+
+@pytest.mark.parametrize(("mode", "is_warned"), [(0o777, True), (0o1777, False), (0o2775, False), (0o755, False)])
+def test_a_folder_in_which_all_users_may_replace_each_others_records_is_named_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, is_warned: bool
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    runs.chmod(mode)
+    flags = vars(build_parser().parse_args([f"--collector.runs.path={runs}"]))
+    spec.create(context(spec.SPEC, Node("n", tmp_path, tmp_path, tmp_path), flags))
+    warnings = [line for line in caplog.messages if "any user may replace and remove the records of others" in line]
+    assert bool(warnings) == is_warned
