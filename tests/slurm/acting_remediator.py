@@ -40,7 +40,7 @@ BATCH = """\
 #!/bin/bash
 #SBATCH --requeue --open-mode=append --output=/dev/null
 echo "${{SLURM_RESTART_COUNT:-0}} $$ $SLURM_JOB_ID" >> {starts}
-until [ -e {end} ]; do sleep 0.2; done
+until [ -e {end} ]; do sleep 0.5; done
 exit $(cat {end})
 """
 

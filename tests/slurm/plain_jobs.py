@@ -23,7 +23,7 @@ step=$(( ${SLURM_RESTART_COUNT:-0} * 20 ))
 for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.1; done
 """
 ON = """\
-while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.2; done
+while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.5; done
 """
 # What its watchdog prints, and then ends the process.
 NCCL = (

@@ -25,9 +25,9 @@ _SCRIPTS = {
     "success": STEPS,
     "oom": STEPS + 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1\n',
     "disk": STEPS + 'echo "OSError: [Errno 28] No space left on device" >&2; exit 1\n',
-    "hang": STEPS + _LOAD + _FIRST + "sleep 3600\n" + ON,
+    "hang": STEPS + _FIRST + f"{{ {_LOAD} sleep 3600; }}\n" + ON,
     # It works on, and prints nothing of that for long.
-    "buffered": STEPS + _LOAD + "while true; do for _ in $(seq 60000); do :; done; sleep 0.2; done\n",
+    "buffered": STEPS + _LOAD + "while true; do for _ in $(seq 30000); do :; done; sleep 0.2; done\n",
     "nccl": STEPS + _FIRST + f"{{ {NCCL}; }}\n" + ON,
     # It leaves a good checkpoint, a torn one, and a folder whose layout promises nothing.
     "resumes": STEPS
@@ -37,11 +37,10 @@ _SCRIPTS = {
     + f'cp @/torn.pt @/ckpt/step_20.pt; {NCCL}; }}\n. @/runs/resumes/resume.env; echo "resuming from $RESUME_FROM"\n'
     + ON,
     "stated": STEPS
-    + _LOAD
     + _FIRST
-    + "{ echo 'FATAL license server lic1 refused: no seats left'; sleep 3600; }\n"
+    + f"{{ {_LOAD} echo 'FATAL license server lic1 refused: no seats left'; sleep 3600; }}\n"
     + ON,
-    "late": STEPS + _LOAD + _FIRST + "{ echo 'gave up after waiting for the data server'; sleep 3600; }\n" + ON,
+    "late": STEPS + _FIRST + f"{{ {_LOAD} echo 'gave up after waiting for the data server'; sleep 3600; }}\n" + ON,
     "cancelled": STEPS + ON,
     "silent": STEPS + "sleep 3600\n",
 }

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark
 
 UNSHARE = ("unshare", "--uts") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--uts")
 # Long enough never to end by itself within a test.
-ENDLESS = ("--steps", "20000", "--step-seconds", "0.1", "--checkpoint-every", "20")
+ENDLESS = ("--batch", "64", "--steps", "20000", "--step-seconds", "0.1", "--checkpoint-every", "20")
 DYING = f"""\
 #!/bin/bash
 #SBATCH --requeue --open-mode=append
