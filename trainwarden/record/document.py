@@ -66,9 +66,12 @@ class JsonObject:
         modified: when the file was last changed, Unix seconds.
         problems: the list that lines are added to; a new one if None.
         owner: uid that the file belongs to, None if unknown.
+
+    Attributes:
+        before: parts of the document as they were read last, by a number of theirs; for readers that can use them.
     """
 
-    __slots__ = ("modified", "owner", "problems", "values")
+    __slots__ = ("before", "modified", "owner", "problems", "values")
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class JsonObject:
         self.values = values
         self.modified = modified
         self.owner = owner
+        self.before: Mapping[int, Any] = {}
         self.problems: list[str] = [] if problems is None else problems
 
     def text(self, key: str) -> str | None:
@@ -142,12 +146,17 @@ class JsonObject:
 
     def children(self, key: str) -> Iterator[JsonObject]:
         """Yield the objects of a list inside; nothing if there is no such list."""
+        for values in self.objects(key):
+            yield JsonObject(values, self.modified, self.problems, self.owner)
+
+    def objects(self, key: str) -> list[dict[str, Any]]:
+        """Return the objects of a list inside as they are decoded; none if there is no such list."""
         value = self.values.get(key)
-        if value is not None and not isinstance(value, list):
+        if isinstance(value, list):
+            return [item for item in value if isinstance(item, dict)]
+        if value is not None:
             self._unexpected(key, "a list")
-        for item in value if isinstance(value, list) else ():
-            if isinstance(item, dict):
-                yield JsonObject(item, self.modified, self.problems, self.owner)
+        return []
 
     def _unexpected(self, key: str, expected: str) -> None:
         self.problems.append(f"{key}: {str(self.values.get(key))[:60]!r} is not {expected}")

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 
+from trainwarden.record.clock import from_own_form
 from trainwarden.record.document import JsonObject, Unreadable, read_json
 from trainwarden.record.folder import RANKS
 from trainwarden.record.metadata import PHASE, STATUS
 from trainwarden.record.schema import (
     INTEGER,
     OWNER,
+    PLAIN_NUMBERS,
     PROBLEMS,
     TEXT,
     TIME,
@@ -29,7 +31,7 @@ from trainwarden.record.schema import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 # More than a host has cores. The file of so many is smaller than the bytes that are read.
@@ -101,16 +103,40 @@ def _order(beat: RankBeat) -> tuple[float, bool]:
     return beat.time or 0.0, beat.status not in (None, "running")
 
 
+def _next_beat(before: RankBeat, values: dict[str, Any], owner: int | None) -> RankBeat | None:
+    """Return the beat that `values` spell if only its step and time differ from those before; else None.
+
+    Of a rank that trains nothing else changes, and an exporter reads thousands of such beats.
+    """
+    step, stated = values.get("step"), values.get("time")
+    if type(step) is not int or type(stated) is not str or not 0 <= step < PLAIN_NUMBERS:
+        return None
+    time = from_own_form(stated)
+    given = before.__dict__.copy()
+    given["step"], given["time"] = step, stated
+    values["owner"] = owner
+    # A value that equals what was read of one would be read as the same again.
+    if time is None or given != values:
+        return None
+    given["time"] = time
+    beat = RankBeat.__new__(RankBeat)
+    beat.__dict__ = given
+    return beat
+
+
 def _read_beats(source: JsonObject, name: str) -> tuple[RankBeat, ...]:
     beats = []
-    for number, entry in enumerate(source.children(name)):
+    for number, values in enumerate(source.objects(name)):
         if number == MAX_RANKS_OF_HOST:
             source.problems.append(f"{name}: more than {MAX_RANKS_OF_HOST} ranks of a host, which are left out")
             break
-        entry.problems = []  # each rank answers for what it wrote itself
-        beat = read_part(RankBeat, entry)
+        rank = values.get("rank")
+        before = source.before.get(rank) if type(rank) is int else None
+        beat = before and _next_beat(before, values, source.owner)
+        # Each rank answers for what it wrote itself: its problems are its own.
+        beat = beat or read_part(RankBeat, JsonObject(values, source.modified, owner=source.owner))
         if beat is None or beat.rank > _MAX_RANK:
-            source.problems.append(f"{name}[{number}].rank: {str(entry.values.get('rank'))[:60]!r} is no rank")
+            source.problems.append(f"{name}[{number}].rank: {str(rank)[:60]!r} is no rank")
         else:
             beats.append(beat)
     return tuple(beats)
@@ -142,10 +168,21 @@ def host_file(host: str, digits: str) -> str:
     return f"{RANKS}/{_as_name(host)}-{digits}.json"
 
 
-def read_host(folder: str | os.PathLike[str], name: str) -> HostBeats | Unreadable | None:
-    """Return the file of a host's ranks; None if there is none."""
+def read_host(
+    folder: str | os.PathLike[str], name: str, before: Mapping[int, RankBeat] | None = None
+) -> HostBeats | Unreadable | None:
+    """Return the file of a host's ranks; None if there is none.
+
+    Args:
+        folder: of the run.
+        name: of the file in it.
+        before: the beats that were read last, by rank, if it is read again and again: it takes less time with them.
+    """
     source = read_json(os.path.join(folder, name), _MAX_HOST_BYTES)
-    return HostBeats.from_json(source) if isinstance(source, JsonObject) else source
+    if not isinstance(source, JsonObject):
+        return source
+    source.before = before or {}
+    return HostBeats.from_json(source)
 
 
 def host_files(folder: str | os.PathLike[str]) -> list[str]:
@@ -176,6 +213,7 @@ def read_ranks(
     host: str | None = None,
     names: Iterable[str] | None = None,
     limit: int | None = None,
+    before: Mapping[int, RankBeat] | None = None,
 ) -> list[RankBeat | Unreadable]:
     """Return the newest beat of each rank and attempt, by rank: compare `attempt_key`; then what cannot be read.
 
@@ -185,21 +223,38 @@ def read_ranks(
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         names: of the files in the folder of ranks, those of `holds_ranks`; they are looked for if None.
         limit: reading ends once there are more.
+        before: as in `read_host`.
     """
     if names is None:
         names = [name for name in _names(folder) if holds_ranks(name, host)]
-    newest: dict[tuple[int, str | None], RankBeat] = {}
+    beats: list[RankBeat] = []
     unreadable: list[Unreadable] = []
-    for found in _read_files(folder, names, ranks):
-        if isinstance(found, Unreadable):
-            unreadable.append(found)
-        else:
-            one = found.rank, found.attempt_key
-            before = newest.get(one)
-            newest[one] = found if before is None else max(before, found, key=_order)
-        if limit is not None and len(newest) + len(unreadable) > limit:
+    for some, problem in _read_files(folder, names, ranks, before):
+        beats += some
+        if problem is not None:
+            unreadable.append(problem)
+        if limit is not None and len(beats) + len(unreadable) > limit:
             break
-    return [*sorted(newest.values(), key=lambda beat: beat.rank), *unreadable]
+    found: list[RankBeat | Unreadable] = [*_newest_of_attempts(beats), *unreadable]
+    return found if limit is None else found[: limit + 1]
+
+
+def _newest_of_attempts(beats: list[RankBeat]) -> list[RankBeat]:
+    """Return the newest beat of each rank and attempt, by rank."""
+    if _are_in_order(beats):
+        return beats
+    newest: dict[tuple[int, str | None], RankBeat] = {}
+    for beat in beats:
+        one = beat.rank, beat.attempt_key
+        known = newest.get(one)
+        newest[one] = beat if known is None else max(known, beat, key=_order)
+    return sorted(newest.values(), key=lambda beat: beat.rank)
+
+
+def _are_in_order(beats: Sequence[RankBeat]) -> bool:
+    """Return whether each rank occurs once, by rank, as in the file of one host."""
+    ranks = [beat.rank for beat in beats]
+    return ranks == sorted(set(ranks))
 
 
 def holds_ranks(name: str, host: str | None = None) -> bool:
@@ -227,16 +282,15 @@ def read_rank(
     found: list[RankBeat | Unreadable] = []
     for some in (here, elsewhere):
         if not newest_beats(found):
-            found += _of_attempt(_read_files(folder, some, (rank,)), key)
-    found += _of_attempt(_read_files(folder, files, (rank,)), key)
+            found += _of_attempt(folder, some, rank, key)
+    found += _of_attempt(folder, files, rank, key)
     return next(iter(newest_beats(found) or found), None)
 
 
 def newest_beats(found: Iterable[RankBeat | Unreadable]) -> tuple[RankBeat, ...]:
     """Return the newest beat of each rank, by rank."""
     beats = [beat for beat in found if isinstance(beat, RankBeat)]
-    ranks = [beat.rank for beat in beats]
-    if ranks == sorted(set(ranks)):
+    if _are_in_order(beats):
         return tuple(beats)
     newest: dict[int, RankBeat] = {}
     for beat in beats:
@@ -245,13 +299,23 @@ def newest_beats(found: Iterable[RankBeat | Unreadable]) -> tuple[RankBeat, ...]
     return tuple(newest[rank] for rank in sorted(newest))
 
 
-def _of_attempt(found: Iterable[RankBeat | Unreadable], key: str | None) -> list[RankBeat | Unreadable]:
-    return [each for each in found if key is None or isinstance(each, Unreadable) or each.attempt_key == key]
+def _of_attempt(
+    folder: str | os.PathLike[str], names: Iterable[str], rank: int, key: str | None
+) -> Iterator[RankBeat | Unreadable]:
+    """Yield the beats of a rank in these files, of any attempt if `key` is None, and what cannot be read of them."""
+    for beats, problem in _read_files(folder, names, (rank,)):
+        yield from (beat for beat in beats if key is None or beat.attempt_key == key)
+        if problem is not None:
+            yield problem
 
 
 def _read_files(
-    folder: str | os.PathLike[str], names: Iterable[str], ranks: Container[int] | None
-) -> Iterator[RankBeat | Unreadable]:
+    folder: str | os.PathLike[str],
+    names: Iterable[str],
+    ranks: Container[int] | None,
+    before: Mapping[int, RankBeat] | None = None,
+) -> Iterator[tuple[Sequence[RankBeat], Unreadable | None]]:
+    """Yield the beats of each file, and what of it cannot be read."""
     for name in names:
         stem = name[: -len(".json")]
         if _is_rank(stem):
@@ -259,18 +323,19 @@ def _read_files(
             if ranks is None or rank in ranks:
                 source = read_json(os.path.join(folder, rank_file(rank)))
                 if isinstance(source, JsonObject):
-                    yield RankBeat.from_json(source).replace(rank=rank)
+                    yield (RankBeat.from_json(source).replace(rank=rank),), None
                 elif source is not None:
-                    yield source
+                    yield (), source
         elif _host_of(name) is not None:
-            beats = read_host(folder, f"{RANKS}/{name}")
+            beats = read_host(folder, f"{RANKS}/{name}", before)
             if isinstance(beats, HostBeats):
-                yield from (beat for beat in beats.ranks if ranks is None or beat.rank in ranks)
+                problem = None
                 if beats.problems:
                     text = "; ".join(beats.problems[:_MAX_PROBLEMS])
-                    yield Unreadable(os.path.join(folder, RANKS, name), text)
+                    problem = Unreadable(os.path.join(folder, RANKS, name), text)
+                yield beats.ranks if ranks is None else [beat for beat in beats.ranks if beat.rank in ranks], problem
             elif beats is not None:
-                yield beats
+                yield (), beats
 
 
 def _names(folder: str | os.PathLike[str]) -> list[str]:

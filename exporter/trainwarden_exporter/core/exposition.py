@@ -13,7 +13,6 @@ from trainwarden_exporter.core.metric import Family
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from trainwarden_exporter.core.metric import Row
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -80,16 +79,12 @@ class Encoded:
 
 @dataclass(frozen=True)
 class _EncodedFamily:
-    """A family as it was encoded last: the key of each sample and the beginning of its line, in the same order.
-
-    Of a short family, also the rows that it was made from; of a long one their values.
-    """
+    """A family as it was encoded last: of each sample its key, the beginning of its line and its value."""
 
     keys: list[tuple[str, ...]]
     prefixes: list[bytes]
+    values: list[float]
     block: Block
-    rows: list[Row] | None
-    values: list[float] | None
 
 
 class Encoder:
@@ -116,11 +111,7 @@ class Encoder:
         for family in families:
             if family.name in kept:
                 raise ValueError(f"the family {family.name} was collected twice")
-            before = self._kept.get(family.name)
-            if before and before.rows is not None and isinstance(family, Family) and family.rows == before.rows:
-                kept[family.name] = before
-            else:
-                kept[family.name] = _encoded(family, before)
+            kept[family.name] = _encoded(family, self._kept.get(family.name))
         blocks = tuple([each.block for each in kept.values()])
         series = tuple([each.prefixes for each in kept.values()])
         if not are_same_objects(blocks, self._encoded.blocks) or not are_same_objects(series, self._encoded.series):
@@ -128,7 +119,7 @@ class Encoder:
             self._encoded = Encoded(blocks, self._encoded.series if is_same else series)
         self._kept = kept
         # Of long families this would keep alive what they were made of.
-        is_short = all(each.rows is not None for each in kept.values())
+        is_short = all(len(each.keys) <= SHORT for each in kept.values())
         self._families = families if kept and is_short else None
         return self._encoded
 
@@ -139,8 +130,8 @@ def are_same_objects(ones: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily:
-    if isinstance(family, Family) and family.metric.kind != "histogram":  # no sample has a suffix
-        keys, values = [row.labels for row in family.rows], [row.value for row in family.rows]
+    if isinstance(family, Family) and not family.suffixes:
+        keys, values = family.labels, family.values
     else:
         keys, values = [row[3] for row in _rows(family)], [row[4] for row in _rows(family)]
     if before and keys == before.keys:
@@ -152,8 +143,7 @@ def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily
         prefixes = [known.get(key) or _prefix(name, names, labels) for name, names, labels, key, _ in _rows(family)]
         if len(set(keys)) != len(keys):
             raise ValueError(f"the family {family.name} has a series twice")
-    made_of = family.rows if isinstance(family, Family) and len(keys) <= SHORT else None
-    return _EncodedFamily(keys, prefixes, _block(family, prefixes, values), made_of, None if made_of else values)
+    return _EncodedFamily(keys, prefixes, values, _block(family, prefixes, values))
 
 
 def render(samples: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:

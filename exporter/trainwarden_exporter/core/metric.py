@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
 
 # Ends an example that asks how a run is: one that has ended stays on the page for a day, with its last values.
 WHILE_RUNNING = ' and on (instance, run_id) training_run_state{state="running"} == 1'
@@ -75,8 +77,8 @@ class Row(NamedTuple):
     value: float
 
 
-# Without the call of a Python function, which takes longer than all else.
-_row = functools.partial(tuple.__new__, Row)
+# The samples of one metric: labels and values.
+Columns: TypeAlias = "tuple[Metric, list[tuple[str, ...]], list[float]]"
 
 
 class Sample(NamedTuple):
@@ -91,7 +93,12 @@ class Sample(NamedTuple):
 
 
 class Family:
-    """All samples of one metric. It has what prometheus_client expects of a `Metric`, without importing it."""
+    """All samples of one metric. It has what prometheus_client expects of a `Metric`, without importing it.
+
+    Attributes:
+        labels, values: of each sample; columns, as an object for each of many thousands takes more time than all else.
+        suffixes: of a histogram, what follows the metric's name in each sample; empty for all other kinds.
+    """
 
     unit = ""
 
@@ -100,19 +107,27 @@ class Family:
         self.name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
         self.documentation = metric.help
         self.type = "unknown" if metric.kind == "untyped" else metric.kind
-        self.rows: list[Row] = []
+        self.labels: list[tuple[str, ...]] = []
+        self.values: list[float] = []
+        self.suffixes: list[str] = []
 
     def add(self, labels: tuple[str, ...], value: float) -> None:
         """Add one sample."""
-        self.rows.append(Row("", labels, value))
+        self.labels.append(labels)
+        self.values.append(value)
 
     def add_histogram(self, labels: tuple[str, ...], buckets: Sequence[tuple[float, int]], total: float) -> None:
         """Add a histogram; `buckets` are (upper bound, observations up to it), the last infinite, `total` their sum."""
         for bound, count in buckets:
-            le = "+Inf" if math.isinf(bound) else repr(float(bound))
-            self.rows.append(Row("_bucket", (*labels, le), count))
-        self.rows.append(Row("_count", labels, buckets[-1][1]))
-        self.rows.append(Row("_sum", labels, total))
+            self.add((*labels, "+Inf" if math.isinf(bound) else repr(float(bound))), count)
+        self.add(labels, buckets[-1][1])
+        self.add(labels, total)
+        self.suffixes += ["_bucket"] * len(buckets) + ["_count", "_sum"]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The samples, one by one."""
+        return list(map(Row, self.suffixes or itertools.repeat(""), self.labels, self.values))
 
     @property
     def samples(self) -> list[Sample]:
@@ -141,7 +156,8 @@ class Families:
         ordered = tuple(labels.values()) if tuple(labels) == metric.label_names else _ordered(metric, labels)
         if value is not None and math.isfinite(value):
             family = self._families.get(metric) or self._family(metric)
-            family.rows.append(_row(("", self._labels.setdefault(ordered, ordered), value)))
+            family.labels.append(self._labels.setdefault(ordered, ordered))
+            family.values.append(value)
 
     def add_in_order(self, metric: Metric, value: float | None, labels: tuple[str, ...]) -> None:
         """Add one sample as `add`; `labels` are the values of its labels in their order, for what many devices have."""
@@ -150,14 +166,20 @@ class Families:
             if family is None:
                 _check_order(metric, labels)
                 family = self._family(metric)
-            family.rows.append(_row(("", labels, value)))
+            family.labels.append(labels)
+            family.values.append(value)
 
-    def add_each(self, metric: Metric, samples: Iterable[tuple[tuple[str, ...], float | None]]) -> None:
-        """Add many samples of one metric, each as `add_in_order`: (labels, value)."""
-        rows = [_row(("", labels, value)) for labels, value in samples if value is not None and math.isfinite(value)]
-        if rows:
-            _check_order(metric, rows[0].labels)
-            self._family(metric).rows.extend(rows)
+    def add_each(self, metric: Metric, values: Sequence[float | None], labels: Sequence[tuple[str, ...]]) -> None:
+        """Add samples of one metric, each as `add_in_order`."""
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+        if finite and len(finite) == len(labels):
+            _check_order(metric, labels[0])
+            family = self._families.get(metric) or self._family(metric)
+            family.labels += labels
+            family.values += finite
+        else:
+            for each, value in zip(labels, values, strict=True):
+                self.add_in_order(metric, value, each)
 
     def add_histogram(
         self, metric: Metric, buckets: Sequence[tuple[float, int]], total: float, /, **labels: str
@@ -165,14 +187,16 @@ class Families:
         """Add a histogram; `buckets` are (upper bound, observations up to it), the last infinite, `total` their sum."""
         self._family(metric).add_histogram(_ordered(metric, labels), buckets, total)
 
-    def rows(self) -> list[tuple[Metric, list[Row]]]:
-        """Return what was added, to be kept and added again by `extend`."""
-        return [(metric, family.rows) for metric, family in self._families.items()]
+    def columns(self) -> list[Columns]:
+        """Return what was added, but for histograms, to be kept and added again by `extend`."""
+        return [(metric, family.labels, family.values) for metric, family in self._families.items()]
 
-    def extend(self, rows: Iterable[tuple[Metric, list[Row]]]) -> None:
-        """Add what `rows` returned."""
-        for metric, found in rows:
-            self._family(metric).rows.extend(found)
+    def extend(self, columns: Iterable[Columns]) -> None:
+        """Add what `columns` returned."""
+        for metric, labels, values in columns:
+            family = self._families.get(metric) or self._family(metric)
+            family.labels += labels
+            family.values += values
 
     def collected(self) -> list[Family]:
         """Return the families that have samples, by name."""
@@ -190,7 +214,7 @@ class CachedSamples:
     """The samples of one target, and the state that they were made from: valid while that state is equal."""
 
     made_from: object
-    rows: list[tuple[Metric, list[Row]]]
+    columns: list[Columns]
 
 
 def _check_order(metric: Metric, labels: tuple[str, ...]) -> None:

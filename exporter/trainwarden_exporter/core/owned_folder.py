@@ -15,8 +15,9 @@ from trainwarden.record.document import FileContent, Unreadable, read_open
 from trainwarden.record.folder import METADATA, PROGRESS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from typing_extensions import Self
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -69,9 +70,8 @@ class OwnedFolder:
         self._budget = budget
 
     @classmethod
-    @contextlib.contextmanager
-    def opened(cls, path: Path, budget: ReadBudget | None = None) -> Iterator[OwnedFolder]:
-        """Return a context with the folder open; `budget` bounds what is read of its owner's files.
+    def opened(cls, path: Path, budget: ReadBudget | None = None) -> OwnedFolder:
+        """Return the folder, open until its context ends; `budget` bounds what is read of its owner's files.
 
         A link to it is followed if the owner of its target made it, or root, or the user that the exporter runs as.
 
@@ -81,9 +81,16 @@ class OwnedFolder:
         """
         descriptor = _open_folder(path)
         try:
-            yield cls(path, descriptor, budget)
-        finally:
+            return cls(path, descriptor, budget)
+        except BaseException:
             os.close(descriptor)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
 
     @property
     def as_path(self) -> str:
@@ -99,22 +106,17 @@ class OwnedFolder:
         with reading_any():
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
-    @contextlib.contextmanager
-    def entries(self, name: str) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """Return a context with what a folder right in this one holds.
+    def open_folder(self, name: str) -> int:
+        """Open a folder right in this one to list it; return its descriptor.
 
-        They are listed and looked at by its descriptor, which takes less time than by a path through procfs.
+        By it, to list it and to look at what it holds takes less time than by a path through procfs.
 
         Raises:
             NotADirectoryError: it is no folder, or a link.
             OSError: it cannot be opened.
         """
-        descriptor = open_beneath(self.descriptor, name, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with os.scandir(descriptor) as found:
-                yield found
-        finally:
-            os.close(descriptor)
+        with reading_any():
+            return open_beneath(self.descriptor, name, os.O_RDONLY | os.O_DIRECTORY)
 
     def may_read(self, size: int) -> bool:
         """Take bytes from the owner's budget; return False if nothing is left of it."""

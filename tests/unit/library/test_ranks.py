@@ -69,6 +69,42 @@ def test_of_the_files_of_a_rank_the_newest_counts(ranks: Ranks) -> None:
     assert ranks.read(host="b") == [(1, 6), (2, 4), (3, 5), (4, 4)]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": 7, "time": "2026-01-01T00:00:09.250000Z"},
+        {"step": 7.0},
+        {"step": -1},
+        {"step": None},
+        {"time": "2026-01-01T00:00:09Z"},
+        {"time": "noon"},
+        {"time": None},
+        {"status": "failed"},
+        {"pid": True},
+        {"pid": "12"},
+        {"rank": 1},
+        {"rank": [0]},
+        {"sections": {"load": 2.0}},
+        {"sections": {"load": "long"}},
+        {"gpu": 3},
+        {"unheard": "of"},
+    ],
+    ids=str,
+)
+def test_a_beat_reads_the_same_beside_the_one_before(ranks: Ranks, change: dict[str, object]) -> None:
+    """Of what only step and time differ, nothing else is read again: whatever differs, nothing of before may stay."""
+    first = {"rank": 0, "step": 5, "status": "running", "time": "2026-01-01T00:00:05.000000Z", "pid": 12}
+    first["sections"] = {"load": 1.5}
+    ranks.host("a", first)
+    before = {beat.rank: beat for beat in read_ranks(ranks.folder) if isinstance(beat, RankBeat)}
+    ranks.host("a", {key: value for key, value in {**first, **change}.items() if value is not None})
+    found = read_ranks(ranks.folder, before=before)
+    assert found == read_ranks(ranks.folder)
+    assert [vars(one) for one in found if isinstance(one, RankBeat)] == [
+        vars(one) for one in read_ranks(ranks.folder) if isinstance(one, RankBeat)
+    ]
+
+
 def test_an_end_counts_of_two_beats_of_the_same_moment(ranks: Ranks) -> None:
     ranks.host("a", _beat(0, 5))
     ranks.one(0, 5, status="failed")

@@ -41,11 +41,10 @@ class GpuSums:
 
     def count(self, families: Families) -> None:
         """Add what the counters in a sample of one GPU have grown by."""
-        for metric, rows in families.rows():
+        for metric, labels, values in families.columns():
             if metric in SUMMED:
-                for row in rows:
-                    _, uuid, kind = row.labels
-                    self._sums.count((metric, uuid, kind), row.value, SUMMED[metric], (self._vendor, kind))
+                for (_, uuid, kind), value in zip(labels, values, strict=True):
+                    self._sums.count((metric, uuid, kind), value, SUMMED[metric], (self._vendor, kind))
 
     def read(self) -> list[Family]:
         """Return the sums; at first wait until both tiers of each GPU were sampled, or almost reached the deadline."""

@@ -46,9 +46,9 @@ def add_logs(families: Families, logs: RunLogs, room: int, now: float) -> tuple[
         # Of thousands of runs few find a signal between two rounds: the samples of the others are reused.
         own = Families()
         shown, dropped = _add_signals(own, logs, room, now)
-        logs.cached = (CachedSamples(made_from, own.rows()), shown, dropped)
+        logs.cached = (CachedSamples(made_from, own.columns()), shown, dropped)
     samples, shown, dropped = logs.cached
-    families.extend(samples.rows)
+    families.extend(samples.columns)
     return shown, dropped
 
 

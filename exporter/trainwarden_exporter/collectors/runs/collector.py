@@ -26,6 +26,7 @@ from trainwarden_exporter.collectors.runs.limits import (
     RUNS,
     SERIES,
     RunLimits,
+    all_fit,
     fair_order,
     series_of_ranks,
     share_series,
@@ -153,8 +154,11 @@ class RunsCollector:
         ]
         outcomes[EXPIRED] = self._discovery.expired
         outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), max(0, len(mine) - self._limits.runs)
-        mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
-        granted, without = share_series(mine, _owner_of, self._series_of_ranks, self._limits)
+        if all_fit(mine, self._series_of_ranks, self._limits):
+            granted, without = [(each, True) for each in mine], 0
+        else:
+            mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
+            granted, without = share_series(mine, _owner_of, self._series_of_ranks, self._limits)
         outcomes[DROPPED] += without
         left_out = Counter({FOLDERS: self._discovery.left_out, RUNS: outcomes[DROPPED] - without})
         left_out.update({SERIES: without, BYTES: self._discovery.unread})
@@ -186,7 +190,7 @@ class RunsCollector:
         folder, record = run.folder, run.record
         if not self._owns_run(run):
             ranks = self._ranks(folder, record)
-            _add_ranks(families, record, ranks, now)
+            _add_ranks(families, folder, ranks, now)
             self._add_rank_places(families, folder, ranks)
             add_silent_ranks(families, record, ranks, now)
             return
@@ -200,7 +204,7 @@ class RunsCollector:
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
                 ranks = self._ranks(folder, record)
-                _add_ranks(families, record, ranks, now)
+                _add_ranks(families, folder, ranks, now)
                 self._add_rank_places(families, folder, ranks)
                 return
             record, verdict = folder.shown, None
@@ -244,21 +248,21 @@ class RunsCollector:
             # Of a run that trains each sample is made from another state: what is made from one twice is kept.
             is_kept, folder.made_from = folder.made_from == made_from, made_from
             own = Families() if is_kept else families
-            _add_ranks(own, record, ranks, now)
+            _add_ranks(own, folder, ranks, now)
             add_progress(own, record, steps, now)
             add_liveness(own, record, ranks, steps, logged, now)
             add_missing_ranks(own, record)
             own.add(metrics.TRAINING_CHECKPOINT_COMPLETE, complete, run_id=record.run_id)
-            folder.cached = CachedSamples(made_from, own.rows()) if is_kept else None
+            folder.cached = CachedSamples(made_from, own.columns()) if is_kept else None
             settings = settings_of(record)
             if folder.cached_settings is None or folder.cached_settings.made_from != settings:
                 own = Families()
                 add_settings(own, record)
-                folder.cached_settings = CachedSamples(settings, own.rows())
+                folder.cached_settings = CachedSamples(settings, own.columns())
         if folder.cached is not None:
-            families.extend(folder.cached.rows)
+            families.extend(folder.cached.columns)
         if folder.cached_settings is not None:
-            families.extend(folder.cached_settings.rows)
+            families.extend(folder.cached_settings.columns)
         self._add_rank_places(families, folder, ranks)
         if record.state == "running":
             add_silent_ranks(families, record, ranks, now)
@@ -270,8 +274,8 @@ class RunsCollector:
             own = Families()
             for beat, place in zip(ranks, places, strict=True):
                 add_rank_place(own, folder.run_id, beat, place[-1])
-            folder.cached_places = CachedSamples(places, own.rows())
-        families.extend(folder.cached_places.rows)
+            folder.cached_places = CachedSamples(places, own.columns())
+        families.extend(folder.cached_places.columns)
 
     def _ranks(self, folder: RunFolder, record: RunRecord) -> list[RankBeat]:
         """Return the ranks that are exported."""
@@ -347,9 +351,9 @@ class RunsCollector:
         return self._all_hosts or host is None or host == self._host
 
 
-def _add_ranks(families: Families, record: RunRecord, ranks: Sequence[RankBeat], now: float) -> None:
-    add_ranks(families, record.run_id, ranks, now)
-    add_hosts(families, record.run_id, ranks, now)
+def _add_ranks(families: Families, folder: RunFolder, ranks: Sequence[RankBeat], now: float) -> None:
+    add_ranks(families, ranks, folder.labels_of(ranks), now)
+    add_hosts(families, folder.run_id, ranks, now)
 
 
 def _owner_of(run: DiscoveredRun) -> int:

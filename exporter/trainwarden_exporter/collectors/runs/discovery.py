@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder, S3Copies
 from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
@@ -30,8 +30,7 @@ ROTATED = 61
 FRESHER_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class DiscoveredRun:
+class DiscoveredRun(NamedTuple):
     """A run's record and its folder."""
 
     folder: RunFolder

@@ -78,9 +78,9 @@ def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | Non
     last = found.checkpoint
     if last is not None and len(last.path) > _MAX_TEXT:
         found = found.replace(checkpoint=None)
-    verified = (each for each in found.known_checkpoints() if each.verified_time is not None)
-    newest = tuple(each for each in verified if len(each.path) <= _MAX_TEXT)[:1]
-    return _bounded(found, metrics={}, checkpoints=newest)
+    known = found.known_checkpoints()
+    newest = next((one for one in known if one.verified_time is not None and len(one.path) <= _MAX_TEXT), None)
+    return _bounded(found, metrics={}, checkpoints=() if newest is None else (newest,))
 
 
 def read_sentinel(

@@ -124,8 +124,8 @@ class RunFilesystems:
             own = Families()
             for use, answer in answers:
                 _add_answer(own, record.run_id, use, answer)
-            known = self._samples[record.run_id] = CachedSamples(answers, own.rows())
-        families.extend(known.rows)
+            known = self._samples[record.run_id] = CachedSamples(answers, own.columns())
+        families.extend(known.columns)
 
     def _answer(self, mount: str) -> Room | float | None:
         """Return what a file system answered last, or for how many seconds it has not answered, if that is too long."""

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from trainwarden.capabilities import reading_any
 from trainwarden.record.crash import crash_error
@@ -42,6 +42,8 @@ from trainwarden_exporter.core.owned_folder import OwnedFolder, ReadBudget
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Progress
     from trainwarden.record.rank import RankBeat
@@ -60,8 +62,7 @@ MAX_RIVALS = 3
 ABANDONED_SECONDS = 3 * EXPIRY_SECONDS
 
 
-@dataclass(frozen=True)
-class _Files:
+class _Files(NamedTuple):
     """The contents of a record's files."""
 
     modified: float
@@ -184,6 +185,8 @@ class RunFolder:
         self.cached_settings: CachedSamples | None = None
         self.cached_places: CachedSamples | None = None
         self._verdict: tuple[str | None, FailureVerdict] | None = None
+        self._numbers: list[int] = []
+        self._labels: list[tuple[str, str]] = []
 
     def read(self, now: float) -> RunRecord:
         """Return the record as its files are now; raise `OSError` if the folder is gone or cannot be read."""
@@ -339,6 +342,13 @@ class RunFolder:
             seen.moved_time if changed is None and seen else changed,
         )
 
+    def labels_of(self, ranks: Sequence[RankBeat]) -> list[tuple[str, str]]:
+        """Return run and rank of each, which are kept: they stay while the run trains."""
+        numbers = [beat.rank for beat in ranks]
+        if self._numbers != numbers:
+            self._numbers, self._labels = numbers, [(self.run_id, str(number)) for number in numbers]
+        return self._labels
+
     def verdict(self, record: RunRecord) -> FailureVerdict | None:
         """Return the verdict on a failed attempt; the first one that names a failure stays, whatever comes later."""
         if record.state != "failed":
@@ -353,7 +363,7 @@ class RunFolder:
         """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""
         # Of a process that crashes only the content of its trace changes, which began with it.
         self._traces = []
-        found = read_rank_files(files, self._limits, self._host, traces=self._traces)
+        found = read_rank_files(files, self._limits, self._host, traces=self._traces, before=self._built.ranks)
         if isinstance(found, Unreadable):
             return found
         beats = [beat for beat in found if not isinstance(beat, Unreadable)]

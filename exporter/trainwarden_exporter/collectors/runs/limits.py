@@ -8,8 +8,10 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trainwarden.record.rank import MAX_SECTIONS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from trainwarden.record.rank import RankBeat
 
@@ -66,12 +68,19 @@ def series_of_ranks(beats: Sequence[RankBeat]) -> int:
 def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
     """Return how many of the ranks, the first ones, have no more than so many series together."""
     low, high = 0, len(beats)
-    if series_of_ranks(beats) <= most:  # as of nearly all runs
+    # As of nearly all runs: each rank on a host of its own, with all the sections that a record may have.
+    if high * (SERIES_OF_RANK + MAX_SECTIONS + 1 + SERIES_OF_HOST) <= most or series_of_ranks(beats) <= most:
         return high
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if series_of_ranks(beats[:middle]) <= most else (low, middle - 1)
     return low
+
+
+def all_fit(items: Collection[T], of_ranks: Callable[[T], int], limits: RunLimits) -> bool:
+    """Return whether all runs and their ranks have a place, whosever they are; `of_ranks` as in `share_series`."""
+    needed = sum(map(of_ranks, items)) + SERIES_OF_RUN * len(items)
+    return len(items) <= limits.runs and needed <= min(limits.series, limits.owner_series)
 
 
 def fair_order(items: Iterable[T], owner: Callable[[T], Any], rank: Callable[[T], Any]) -> list[T]:

@@ -6,7 +6,6 @@ The rules need one series of each run for it, not the largest of several. Times 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,8 +24,7 @@ STEP, PHASE, LOG, OUTPUT, NONE = "step", "phase", "log", "output", "none"
 MAX_WORLD = 65_536
 
 
-@dataclass(frozen=True)
-class Motion:
+class Motion(NamedTuple):
     """How the loop of a run moves.
 
     Attributes:

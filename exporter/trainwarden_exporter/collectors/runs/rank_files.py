@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from trainwarden.record.folder import RANKS
 from trainwarden.record.rank import holds_ranks, read_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trainwarden.record.rank import RankBeat
     from trainwarden_exporter.collectors.runs.limits import RunLimits
     from trainwarden_exporter.core.owned_folder import OwnedFolder
@@ -26,6 +29,7 @@ def read_rank_files(
     host: str | None,
     most: int | None = None,
     traces: list[str] | None = None,
+    before: Iterable[RankBeat] = (),
 ) -> list[RankBeat | Unreadable] | Unreadable:
     """Return the ranks of the folder's owner, by rank, then what cannot be read; or why none is read.
 
@@ -35,13 +39,20 @@ def read_rank_files(
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         most: of so many files or ranks at most any is read; `limits.rank_files` if None.
         traces: takes the names of the traces of crashes in the same folder.
+        before: the beats of the same folder that were read last, with which it takes less time.
     """
     place = files.path_of(RANKS)
     most = limits.rank_files if most is None else most
     listed = size = 0
     names = []
     try:
-        with reading_any(), files.entries(RANKS) as entries:
+        descriptor = files.open_folder(RANKS)
+    except NotADirectoryError:
+        return Unreadable(place, "is no folder")
+    except OSError as error:
+        return Unreadable(place, error.strerror or str(error))
+    try:
+        with reading_any(), os.scandir(descriptor) as entries:
             for entry in entries:
                 listed += 1
                 if listed > limits.rank_files:
@@ -51,24 +62,27 @@ def read_rank_files(
                     size += entry.stat(follow_symlinks=False).st_size
                 elif traces is not None and is_trace(entry.name):
                     traces.append(entry.name)
-    except NotADirectoryError:
-        return Unreadable(place, "is no folder")
     except OSError as error:
         return Unreadable(place, error.strerror or str(error))
+    finally:
+        os.close(descriptor)
     if len(names) > most:
         return Unreadable(place, f"holds the files of more than {most} ranks")
     if size > limits.rank_bytes:
         return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
     files.may_read(size)
     with reading_any():
-        found = read_ranks(files.as_path, names=sorted(names), limit=most)
+        found = read_ranks(files.as_path, names=sorted(names), limit=most, before={beat.rank: beat for beat in before})
     if len(found) > most:
         return Unreadable(place, f"holds more than {most} ranks")
-    return [_named(beat, files) for beat in found if isinstance(beat, Unreadable) or beat.owner == files.owner]
+    owner = files.owner
+    return [
+        _named(each, files) if isinstance(each, Unreadable) else each
+        for each in found
+        if isinstance(each, Unreadable) or each.owner == owner
+    ]
 
 
-def _named(beat: RankBeat | Unreadable, files: OwnedFolder) -> RankBeat | Unreadable:
+def _named(problem: Unreadable, files: OwnedFolder) -> Unreadable:
     """Return what was read by the descriptor of the folder as if it was read by its path."""
-    if isinstance(beat, Unreadable):
-        return Unreadable(str(beat.path).replace(files.as_path, str(files.path), 1), beat.reason)
-    return beat
+    return Unreadable(str(problem.path).replace(files.as_path, str(files.path), 1), problem.reason)

@@ -6,8 +6,8 @@ Times are Unix seconds.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainwarden.classify import classify_message
 from trainwarden.record.rank import newest_beats
@@ -109,8 +109,7 @@ class RunRecord:
         return newest_beats(beat for beat in self.ranks if beat.attempt_key in (None, key))
 
 
-@dataclass(frozen=True)
-class StepHistory:
+class StepHistory(NamedTuple):
     """The highest step that was seen of an attempt and its last step, each with the time at which it was first seen."""
 
     attempt_key: str | None
@@ -138,7 +137,7 @@ def observe_step(before: StepHistory | None, record: RunRecord, now: float) -> S
         return StepHistory(key, progress.step, since, progress.step, since)
     if progress.step > before.step:
         return StepHistory(key, progress.step, now, progress.step, now)
-    return before if progress.step == before.last_step else replace(before, last_step=progress.step, moved_time=now)
+    return before if progress.step == before.last_step else before._replace(last_step=progress.step, moved_time=now)
 
 
 @dataclass(frozen=True)
@@ -189,8 +188,7 @@ def last_activity(record: RunRecord, now: float) -> float:
     return record.modified if latest is None else latest
 
 
-@dataclass(frozen=True)
-class StepTimes:
+class StepTimes(NamedTuple):
     """When an attempt's step last passed its own high-water mark, and when it last changed at all."""
 
     advanced: float | None

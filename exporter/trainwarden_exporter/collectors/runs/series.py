@@ -199,14 +199,14 @@ def _add_step_durations(families: Families, run_id: str, durations: StepDuration
         families.add(metrics.TRAINING_STEP_DURATION_SECONDS, seconds, run_id=run_id, quantile=quantile)
 
 
-def add_ranks(families: Families, run_id: str, ranks: Sequence[RankBeat], now: float) -> None:
-    """Add what changes of the ranks while they train."""
-    labelled = [((run_id, str(beat.rank)), beat) for beat in ranks]
-    beats = [(labels, plausible_timestamp(beat.time, now)) for labels, beat in labelled]
-    families.add_each(rank_metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, beats)
-    families.add_each(rank_metrics.TRAINING_RANK_STEP, [(labels, beat.step) for labels, beat in labelled])
-    sections = [((*labels, name), time) for labels, beat in labelled for name, time in beat.sections.items()]
-    families.add_each(rank_metrics.TRAINING_SECTION_SECONDS, sections)
+def add_ranks(families: Families, ranks: Sequence[RankBeat], labels: Sequence[tuple[str, str]], now: float) -> None:
+    """Add what changes of the ranks while they train; `labels` are the run and the rank of each."""
+    times = [plausible_timestamp(beat.time, now) for beat in ranks]
+    families.add_each(rank_metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, times, labels)
+    families.add_each(rank_metrics.TRAINING_RANK_STEP, [beat.step for beat in ranks], labels)
+    for rank, beat in zip(labels, ranks, strict=True):
+        for name, seconds in beat.sections.items():
+            families.add_in_order(rank_metrics.TRAINING_SECTION_SECONDS, seconds, (*rank, name))
 
 
 def add_rank_place(families: Families, run_id: str, beat: RankBeat, process_state: str | None) -> None:
