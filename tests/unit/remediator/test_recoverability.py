@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,16 @@ def test_so_are_its_record_and_its_policy(tools: Tools, run: Evidence, policy: s
     _configured(tools)
     [obstacle] = _obstacles(tools, run, policy)
     assert said in obstacle
+
+
+@pytest.mark.parametrize("run", [None, ReportedRun("run-1", 0, "slurm:17:0", "running")])
+def test_messages_leave_out_what_may_be_over_since_it_was_looked_at(tools: Tools, run: Evidence) -> None:
+    """The rule that names what stands in the way knows these two by their beginnings."""
+    _configured(tools)
+    [obstacle] = _obstacles(tools, run, "default")
+    rules = Path("rules/alerts/remediator.yml").read_text()
+    [left_out] = re.findall(r'trainwarden_remediator_recoverable\{reason!~"([^"]+)"', rules)
+    assert re.fullmatch(left_out, obstacle)
 
 
 def test_so_is_that_no_checkpoint_is_proven_complete(tools: Tools, tmp_path: Path) -> None:
