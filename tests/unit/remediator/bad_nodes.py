@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from tests.unit.remediator.simulation import FakeClock
+from tests.unit.remediator.simulated_cluster import FakeClock
 from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden.record.clock import from_iso

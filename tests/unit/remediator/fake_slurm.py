@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.unit.remediator.simulation import Cluster
+from tests.unit.remediator.simulated_cluster import Cluster
 from trainwarden.clients.slurm.client import ControlResult, Submission
 from trainwarden.clients.slurm.jobs import SlurmJob, read_job
 from trainwarden.clients.slurm.rights import Rights

@@ -44,7 +44,8 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.remediator.simulation import DOUBT_SECONDS, ENDING_TICKS, Cluster, Crash, Simulation
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS, Cluster
+from tests.unit.remediator.simulation import Crash, Simulation
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.act.storm import ALERT as STORM
 from trainwarden_remediator.act.sweep import ALERT as HELD_JOB

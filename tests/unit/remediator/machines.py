@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from tests.unit.remediator.bad_nodes import DRAINED_AT_MOST, BadNodes
+from tests.unit.remediator.fake_driver import FakeDriver
 from tests.unit.remediator.histories import POLICIES, STATISTICS, AnyOrder
+from tests.unit.remediator.simulated_cluster import Cluster
 from tests.unit.remediator.simulated_ray import SimulatedRayDriver
 from tests.unit.remediator.simulated_slurm import SimulatedSlurmDriver
-from tests.unit.remediator.simulation import Cluster, FakeDriver
 from trainwarden_remediator.act.drains import MARK, Drains
 from trainwarden_remediator.drivers.driver import CallResult, JobState, RestartTarget, Shape
 from trainwarden_remediator.policies.limits import ExcludeNodes

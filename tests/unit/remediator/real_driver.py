@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.remediator.simulation import Cluster, FakeDriver
+from tests.unit.remediator.fake_driver import FakeDriver
+from tests.unit.remediator.simulated_cluster import Cluster
 from trainwarden_remediator.drivers.driver import Driver, Reading, RestartTarget
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Incident

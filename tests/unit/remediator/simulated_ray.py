@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tests.unit.remediator.fake_ray import END, FakeRay
 from tests.unit.remediator.real_driver import RealDriver
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Cluster
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, Cluster
 from trainwarden.clients.http import PathAnswer
 from trainwarden.clients.ray_jobs import RayJobs
 from trainwarden_remediator.drivers.driver import CallResult, JobState, RestartTarget, ScheduledJob, Shape

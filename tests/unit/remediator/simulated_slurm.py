@@ -9,7 +9,7 @@ from typing import cast
 
 from tests.unit.remediator.fake_slurm import SUBMITTED, FakeSlurm
 from tests.unit.remediator.real_driver import RealDriver
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Cluster
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, Cluster
 from trainwarden.clients.slurm.client import ControlResult, SlurmClient, SlurmError, Submission
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden_remediator.drivers.driver import (

@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 from prometheus_client.metrics_core import Metric
 
-from tests.unit.remediator.simulation import FakeClock, Make, Simulation
+from tests.unit.remediator.simulated_cluster import FakeClock
+from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden.clients.slurm.jobs import SlurmJob, read_job
 from trainwarden.record.progress import Progress, read_progress
 from trainwarden_remediator.canary_job.canary_job import RUN_ID, CanaryHealings

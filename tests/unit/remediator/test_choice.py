@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.examine.choice import Policies, load_policies
 from trainwarden_remediator.incidents.incident import Action, Incident, State

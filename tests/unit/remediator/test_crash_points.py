@@ -20,8 +20,9 @@ import pytest
 
 from tests.unit.remediator import test_canary_job
 from tests.unit.remediator.fake_slurm import FakeSlurm
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, JOB, RUN, Cluster, FakeClock
 from tests.unit.remediator.simulated_ray import SimulatedRayDriver
-from tests.unit.remediator.simulation import DOUBT_SECONDS, JOB, RUN, Cluster, Crash, FakeClock, Simulation
+from tests.unit.remediator.simulation import Crash, Simulation
 from tests.unit.remediator.test_limits import Nodes
 from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
 from trainwarden.clients.slurm.client import ControlResult, SlurmClient

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.remediator.simulation import FakeClock
+from tests.unit.remediator.simulated_cluster import FakeClock
 from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.act.drains import Change, Drains, changes, is_over, reason_of

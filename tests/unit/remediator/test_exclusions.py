@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
 

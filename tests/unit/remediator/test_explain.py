@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main, parser
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.store.explain import may_of, next_of

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden.identity import AttemptKey
 from trainwarden.rules.values import read_values

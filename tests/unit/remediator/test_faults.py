@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Make, Simulation
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
+from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import Alert, State
 from trainwarden_remediator.policies.policy import Policy

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.incidents.incident import Alert, State
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
 

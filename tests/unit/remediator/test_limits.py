@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerError
 from trainwarden.clients.prometheus import PrometheusError, PrometheusSample
 from trainwarden_remediator.database.schema import switches

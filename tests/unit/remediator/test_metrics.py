@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.server.messages import Request
 from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.incidents.incident import Action, Alert, State

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.remediator.simulation import DOUBT_SECONDS, ENDING_TICKS, RUN, Make, Simulation
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS, RUN
+from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob, Shape
 from trainwarden_remediator.incidents.incident import Action, State
 from trainwarden_remediator.store.store import Exclusion

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from tests.unit.clients.scripted import Scripted
-from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
+from tests.unit.remediator.simulated_cluster import RUN, FakeClock
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.slack import NotSent
 from trainwarden.stack.slack_sink import SlackSink
 from trainwarden_remediator.database.database import open_database

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
+from tests.unit.remediator.simulated_cluster import RUN, FakeClock
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import JobState

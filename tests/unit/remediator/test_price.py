@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.prometheus import PrometheusError, PrometheusSample
 from trainwarden_remediator.act.approvals import GpuHours
 from trainwarden_remediator.cli import main

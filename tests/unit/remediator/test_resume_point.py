@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json

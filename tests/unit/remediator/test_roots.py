@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
+from tests.unit.remediator.simulated_cluster import RUN, FakeClock
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.taxonomy import ERROR_TYPES
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import FILE, open_database

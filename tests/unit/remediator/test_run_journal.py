@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import RUN, Simulation
+from tests.unit.remediator.simulated_cluster import RUN
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.slack import NotSent
 from trainwarden.record.lines import MAX_LINE
 from trainwarden.training.journal import ROTATE_BYTES

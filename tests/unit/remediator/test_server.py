@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.certificates import Authority
-from tests.unit.remediator.simulation import FakeClock
+from tests.unit.remediator.simulated_cluster import FakeClock
 from trainwarden.server.limits import Limits
 from trainwarden.server.server import HttpServer
 from trainwarden.server.web_config import ReloadingWebConfig, WebConfig

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import FakeDriver, Simulation
+from tests.unit.remediator.fake_driver import FakeDriver
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.act.act import Answer
 from trainwarden_remediator.act.calls import Calls, ThreadedCalls
 from trainwarden_remediator.drivers.driver import CallResult, JobState, RestartTarget
@@ -94,7 +95,7 @@ def test_each_source_is_read_once_a_round_for_all_incidents(tmp_path: Path, monk
 def test_calls_run_side_by_side_within_the_bound_and_all_are_made(
     many: Simulation, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.unit.remediator.simulation.ENDING_TICKS", 100)  # so that no start takes a turn
+    monkeypatch.setattr("tests.unit.remediator.simulated_cluster.ENDING_TICKS", 100)  # so that no start takes a turn
     scheduler = SlowScheduler(many, monkeypatch)
     for _ in range(RUNS // AT_ONCE):
         many.tick()

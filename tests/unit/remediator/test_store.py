@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from tests.unit.remediator.simulation import Crash, FakeClock
+from tests.unit.remediator.simulated_cluster import FakeClock
+from tests.unit.remediator.simulation import Crash
 from trainwarden_remediator.database.database import FILE, Lock, open_database, open_read_only
 from trainwarden_remediator.database.schema import about, alerts, deliveries, incidents, switches
 from trainwarden_remediator.errors import StoreError

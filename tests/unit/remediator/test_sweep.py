@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import DOUBT_SECONDS, RUN, Crash, Simulation
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, RUN
+from tests.unit.remediator.simulation import Crash, Simulation
 from trainwarden_remediator.act.sweep import ALERT
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import Action, State

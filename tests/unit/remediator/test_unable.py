@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.unit.remediator.simulation import FakeClock, Simulation
+from tests.unit.remediator.simulated_cluster import FakeClock
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.server.messages import Request, Response
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.observe.readings import Answers

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.remediator.simulation import FakeClock, Simulation
+from tests.unit.remediator.simulated_cluster import FakeClock
+from tests.unit.remediator.simulation import Simulation
 from trainwarden.record.superseded import Superseded, write_superseded
 from trainwarden_remediator.act.verify import Verification, Verifier
 from trainwarden_remediator.database.database import open_database
