@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -45,10 +46,18 @@ def once(node: FakeNvml, *flags: str) -> Page:
     return parsed(ended.stdout)
 
 
+class Node(Protocol):
+    """Where an exporter finds GPUs."""
+
+    def flags(self) -> list[str]: ...
+
+    def environment(self) -> dict[str, str]: ...
+
+
 class Exporter:
     """One that serves, until `end`."""
 
-    def __init__(self, node: FakeNvml, folder: Path, *flags: str) -> None:
+    def __init__(self, node: Node, folder: Path, *flags: str) -> None:
         port_file = folder / "port"
         where = ("--web.listen-address=127.0.0.1:0", f"--web.port-file={port_file}")
         self.process = subprocess.Popen(
