@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.scrapes_process import cpu_seconds, pss_mib
 from benchmarks.tables import Table
 
-_SETTLE_SECONDS, _SAMPLES = 4.0, 10
+_SETTLE_SECONDS, _SAMPLES = 5.0, 8
 _USUAL = "train_bf16"
 _STATES = {
     "": "no process",

@@ -328,10 +328,10 @@ RUN = board(
             [
                 graph(
                     "GPUs at work",
-                    "Of the GPUs that the run alone uses. Busy without tensor activity while the step stands still is a"
+                    "Of the GPUs that the run alone uses. Busy while no unit works and the step stands still is a"
                     " collective that waits.",
                     Query(f"max(run:gpu_utilization:avg{{{R}}})", "busy"),
-                    Query(f"max(run:gpu_tensor_active:avg{{{R}}})", "tensor cores"),
+                    Query(f"max(run:gpu_units_active:avg{{{R}}})", "busiest unit"),
                     Query(f"max(run:gpus_idle:ratio{{{R}}})", "share that is idle"),
                     unit=Unit.RATIO,
                     most=1,

@@ -17,8 +17,8 @@ from triton import language as tl
 
 # Of a collective of NCCL on NVLink: blocks of its kernel, one for each channel.
 _CHANNELS = 24
-# Reads of the flag after which the kernel ends by itself, if its process was not ended: some minutes.
-_LONGEST_WAIT = 500_000_000
+# Reads of the flag after which the kernel ends by itself, if its process was not ended: some six minutes on an H200.
+_LONGEST_WAIT = 2**31 - 1
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # it has no types

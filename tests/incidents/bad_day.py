@@ -44,7 +44,7 @@ def bad_day(t: int) -> Page:
         training=merged([failed, limping, _more_of_the_run(t)]),
         slurm=slurm(t) | series("slurm_job_gpus", 4, run_id="r1", job_id="41", **target("head")),
         n2_exporter=exporter(t, "n2"),
-        n2_gpus=gpus(t, "n2", tensor=0.1, throttled_since=60),
+        n2_gpus=gpus(t, "n2", units=0.1, throttled_since=60),
         n2_efa=efa(t, "n2", down_since=60),
         n2_health=host_health(t, "n2", oom_at=60),
         n2_more=_more_of_the_node(t),

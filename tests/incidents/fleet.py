@@ -83,7 +83,7 @@ def gpus(
     host: str,
     *,
     busy: float = 0.97,
-    tensor: float | None = 0.45,
+    units: float | None = 0.45,
     watts: float = 640.0,
     lost: Sequence[int] = (),
     throttled_since: float = LIVE,
@@ -111,8 +111,8 @@ def gpus(
         page |= series("gpu_info", 1, vendor="nvidia", model="H100", pci_bus_id=f"0000:0{gpu}:00.0", **card)
         page |= series("gpu_utilization_ratio", busy, **card)
         page |= series("gpu_sm_active_ratio", busy, **card)
-        if tensor is not None:
-            page |= series("gpu_tensor_active_ratio", tensor, **card)
+        if units is not None:
+            page |= series("gpu_units_active_ratio", units, **card)
         page |= series("gpu_power_watts", watts, **card) | series("gpu_power_limit_watts", 700, **card)
         page |= series("gpu_temperature_celsius", 61, sensor="gpu", **card)
         page |= series("gpu_memory_used_bytes", 70e9, **card) | series("gpu_memory_size_bytes", 80e9, **card)

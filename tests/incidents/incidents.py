@@ -90,8 +90,8 @@ def _hang(t: int) -> Page:
     return fleet(
         t,
         training=stopped,
-        n1_gpus=gpus(t, "n1", tensor=0.0 if t > T else 0.45, watts=260 if t > T else 640),
-        n2_gpus=gpus(t, "n2", tensor=0.0 if t > T else 0.45, watts=260 if t > T else 640),
+        n1_gpus=gpus(t, "n1", units=0.0 if t > T else 0.45, watts=125 if t > T else 640),
+        n2_gpus=gpus(t, "n2", units=0.0 if t > T else 0.45, watts=125 if t > T else 640),
         n1_efa=efa(t, "n1", stopped=T),
         n2_efa=efa(t, "n2", stopped=T),
     )
@@ -102,7 +102,7 @@ def _failed(t: int, failure: Mapping[str, str]) -> Page:
 
 
 def _idle_gpus(t: int, since: int = T) -> dict[str, Page]:
-    broken = {"busy": 0.0, "tensor": 0.0, "watts": 90.0}
+    broken = {"busy": 0.0, "units": 0.0, "watts": 90.0}
     return {f"{host}_gpus": gpus(t, host, **(broken if t > since else {})) for host in ("n1", "n2")}  # type: ignore[arg-type]  # all three are floats
 
 
@@ -151,7 +151,7 @@ def _flapping_rank(t: int) -> Page:
 INCIDENTS = [
     Incident("a healthy fleet", fleet, seconds=1200),
     Incident(
-        "a hang in a collective: all GPUs busy, no tensor work",
+        "a hang in a collective: all GPUs busy, no unit at work",
         _hang,
         {"TrainRunStalled": 45, "TrainRunCollectiveHung": 120},
         also=frozenset({"TrainRunDegraded"}),
@@ -194,7 +194,7 @@ INCIDENTS = [
         lambda t: _after(
             t,
             fleet(t),
-            lost_node(fleet(t, training=training(t, stopped=T), n1_gpus=gpus(t, "n1", tensor=0.0, watts=260)), "n2"),
+            lost_node(fleet(t, training=training(t, stopped=T), n1_gpus=gpus(t, "n1", units=0.0, watts=125)), "n2"),
         ),
         {"TrainRunStalled": 45, "TrainExporterDown": 180, "TrainRankSilent": 120},
         also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
@@ -359,7 +359,7 @@ INCIDENTS = [
             training=training(t) if t < T else training(t, stopped=T, beats=T, state="succeeded", end=T, phase="done"),
             slurm=slurm(t) if t < T + 5 else slurm(t, state="completed", nodes={"n1": "idle", "n2": "idle"}),
             **{
-                f"{host}_gpus": without(gpus(t, host, busy=0, tensor=0, watts=70), "training_gpu_info")
+                f"{host}_gpus": without(gpus(t, host, busy=0, units=0, watts=70), "training_gpu_info")
                 if t > T
                 else gpus(t, host)
                 for host in ("n1", "n2")
@@ -401,8 +401,8 @@ INCIDENTS = [
         lambda t: fleet(
             t,
             training=training(t, stopped=T, rank_states={3: "gone" if t > T else "alive"}, rank_beats={3: T}),
-            n1_gpus=gpus(t, "n1", tensor=0.0 if t > T else 0.45, watts=260 if t > T else 640),
-            n2_gpus=gpus(t, "n2", tensor=0.0 if t > T else 0.45, watts=260 if t > T else 640),
+            n1_gpus=gpus(t, "n1", units=0.0 if t > T else 0.45, watts=125 if t > T else 640),
+            n2_gpus=gpus(t, "n2", units=0.0 if t > T else 0.45, watts=125 if t > T else 640),
             n1_efa=efa(t, "n1", stopped=T),
             n2_efa=efa(t, "n2", stopped=T),
         ),

@@ -79,9 +79,9 @@ _PANELS = (
     ),
     _Panel(
         "GPUs at work",
-        "Busy without tensor activity while the step stands still is a collective that waits.",
+        "Busy while no unit works and the step stands still is a collective that waits.",
         "ratio",
-        (("busy", "max(run:gpu_utilization:avg%)"), ("tensor cores", "max(run:gpu_tensor_active:avg%)")),
+        (("busy", "max(run:gpu_utilization:avg%)"), ("units", "max(run:gpu_units_active:avg%)")),
     ),
     _Panel(
         "Power of the GPUs", "Of all that the run alone uses.", "watts", (("power", "max(run:gpu_power_watts:sum%)"),)

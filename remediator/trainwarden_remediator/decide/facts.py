@@ -26,14 +26,15 @@ DECISION, CALL = "decision", "call"
 LAST_STEP_SECONDS = 5.0
 # What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
 # interval of the rule, too.
-_TENSOR_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
-# The average of the run's GPUs, the same as hang.tensor_active of rules/values.yml, by which rules refuse to have a run
-# restarted: a kernel that waits in a collective uses no tensor cores, and generating text one token at a time uses some
-# percent. A single GPU that works on in a hang of less than some 50 counts as work, too: it pages. CPU time never says
-# that a run works: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
-TENSOR_WORKS = 0.01
-# Of what the GPUs of the run usually draw. Those that wait in a collective draw about half.
-_POWER_WORKS, _POWER_IDLE = 0.8, 0.6
+_GPU_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
+# The average of the run's GPUs, the same as hang.units_active of rules/values.yml, by which rules refuse to have a run
+# restarted: a kernel that waits in a collective uses no unit, and generating text one token at a time uses some percent
+# of the memory. A single GPU that works on in a hang of less than some 50 counts as work, too: it pages. CPU time never
+# says that a run works: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
+UNITS_WORK = 0.01
+# Of what the GPUs of the run usually draw; the first is hang.power_share of rules/values.yml. A GPU that waits in a
+# collective draws a fifth of what training does on an H200 (docs/benchmarks.md), and up to a half on older ones.
+POWER_WORKS, _POWER_IDLE = 0.6, 0.5
 # From each node of the run. Where a network carries other services, too, a node that idles sends some 100 KB/s.
 _FABRIC_WORKS_BYTES, _FABRIC_IDLE_BYTES = 1e7, 1e6
 # Longer than a line that is written takes to be seen: the exporter's look, a scrape, a round.
@@ -44,7 +45,7 @@ _MAX_ROWS = 64
 _OF_INCIDENT = sa.select(facts).where(facts.c.incident_id == sa.bindparam("of")).order_by(facts.c.number)
 _CPU = "CPU time"
 # What neither the record nor the log of a run shows.
-_FROM_OUTSIDE = ("tensor cores", "GPU power", "EFA", "InfiniBand", _CPU)
+_FROM_OUTSIDE = ("GPU units", "GPU power", "EFA", "InfiniBand", _CPU)
 
 
 class Supports(str, enum.Enum):
@@ -204,18 +205,18 @@ def _of_scheduler(reading: Reading, now: float) -> Fact:
 
 
 def _of_gpus(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
-    tensor = run.vitals.get("run:gpu_tensor_active:avg")
-    if tensor is not None:
-        over = _is_over(mode, run, now, _TENSOR_SECONDS)
-        supports = _judged(over, works=tensor > TENSOR_WORKS, idles=tensor <= TENSOR_WORKS)
-        yield Fact(_PROMETHEUS, "tensor cores", f"{tensor:.0%} active", now, supports)
+    units = run.vitals.get("run:gpu_units_active:avg")
+    if units is not None:
+        over = _is_over(mode, run, now, _GPU_SECONDS)
+        supports = _judged(over, works=units > UNITS_WORK, idles=units <= UNITS_WORK)
+        yield Fact(_PROMETHEUS, "GPU units", f"{units:.0%} active", now, supports)
     power, usual = run.vitals.get("run:gpu_power_watts:avg"), run.vitals.get("run:gpu_power_watts:usual")
     if power is not None:
-        # Where tensor cores are read, they tell more. What is usual must be of a time at which the run worked.
-        measured = bool(usual) and tensor is None and _worked_long(mode, run, now)
+        # Where the activity of units is read, it shows more. What is usual must be of a time at which the run worked.
+        measured = bool(usual) and units is None and _worked_long(mode, run, now)
         share = power / usual if usual else 0.0
-        over = measured and _is_over(mode, run, now, _TENSOR_SECONDS)
-        supports = _judged(over, works=share >= _POWER_WORKS, idles=share < _POWER_IDLE)
+        over = measured and _is_over(mode, run, now, _GPU_SECONDS)
+        supports = _judged(over, works=share > POWER_WORKS, idles=share < _POWER_IDLE)
         text = f"{power:.0f} W" + ("" if usual is None else f" of usually {usual:.0f} W")
         yield Fact(_PROMETHEUS, "GPU power", text, now, supports)
     used = run.vitals.get("run:gpu_utilization:avg")

@@ -39,7 +39,7 @@ _SERIES = (
 _FIGURES = _SERIES[-6:-2]
 # What says from outside of its record whether it works. Made by rules, without the labels of a target.
 _VITALS = (
-    "run:gpu_tensor_active:avg",
+    "run:gpu_units_active:avg",
     "run:gpu_power_watts:avg",
     "run:gpu_power_watts:usual",
     "run:gpu_utilization:avg",

@@ -135,7 +135,7 @@ class ReportedRuns:
         )
         if run_id not in self.at_work:
             return found
-        vitals = {"run:gpu_tensor_active:avg": 0.9}
+        vitals = {"run:gpu_units_active:avg": 0.9}
         return replace(found, vitals=vitals, started=HALTED - 9000, stepped=HALTED, failed=HALTED)
 
     def runs(self, run_ids: Collection[str]) -> dict[str, Evidence]:

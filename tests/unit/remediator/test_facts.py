@@ -15,7 +15,7 @@ from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden.identity import AttemptKey
 from trainwarden.rules.values import read_values
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.decide.facts import TENSOR_WORKS, Supports, contradiction, facts_of
+from trainwarden_remediator.decide.facts import UNITS_WORK, Supports, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
@@ -24,7 +24,7 @@ from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observe.cpu_time import CpuUse
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, read_run
 
-TENSOR, POWER, USUAL = "run:gpu_tensor_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
+UNITS, POWER, USUAL = "run:gpu_units_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
 EFA, INFINIBAND = "run:efa_tx_bytes:rate5m", "run:infiniband_tx_bytes:rate2m"
 LOG = "training_log_last_write_timestamp_seconds"
 NOW = 10_000.0
@@ -79,7 +79,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 @pytest.mark.parametrize(
     ("vitals", "named"),
     [
-        ({TENSOR: 0.45}, "tensor cores 45% active (prometheus)"),
+        ({UNITS: 0.45}, "GPU units 45% active (prometheus)"),
         ({POWER: 600.0, USUAL: 650.0}, "GPU power 600 W of usually 650 W (prometheus)"),
         ({EFA: 5e9}, "EFA 5000 MB/s sent (prometheus)"),
         ({INFINIBAND: 5e9}, "InfiniBand 5000 MB/s sent (prometheus)"),
@@ -117,9 +117,9 @@ def plain(tmp_path: Path) -> Iterator[Plain]:
         (Unknown("sstat is not there"), {}, "no second vantage point agrees: CPU time unknown: sstat is not there"),
         (CpuUse(0.9, 60.0, 1), {}, "CPU time 0.90 CPUs busy in the last 60 s (scheduler)"),
         (CpuUse(0.9, 60.0, 64), {}, "one rank of many may work alone"),
-        (CpuUse(1.0, 60.0, 1), {TENSOR: 0.05}, "it works by tensor cores 5% active"),
+        (CpuUse(1.0, 60.0, 1), {UNITS: 0.05}, "it works by GPU units 5% active"),
         (CpuUse(1.0, 60.0, 1), {EFA: 0.0}, "EFA 0 MB/s sent"),
-        (CpuUse(0.0, 60.0, 1), {TENSOR: 0.45}, "it works by tensor cores 45% active"),
+        (CpuUse(0.0, 60.0, 1), {UNITS: 0.45}, "it works by GPU units 45% active"),
     ],
 )
 def test_a_silent_log_alone_ends_no_job_without_the_library(
@@ -139,7 +139,7 @@ def test_a_silent_log_alone_ends_no_job_without_the_library(
     [
         (CpuUse(0.0, 60.0, 1), {}),
         (CpuUse(0.4, 60.0, 64), {}),
-        (Unknown("sstat is not there"), {TENSOR: 0.0}),
+        (Unknown("sstat is not there"), {UNITS: 0.0}),
         (CpuUse(1.0, 60.0, 1), {POWER: 300.0, USUAL: 650.0}),
     ],
 )
@@ -166,14 +166,14 @@ def test_what_begins_to_work_during_the_delay_calls_the_restart_off(watched: Wat
     watched.captures.seconds = 10
     watched.tick(2)
     assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
-    watched.vitals = {TENSOR: 0.45}
+    watched.vitals = {UNITS: 0.45}
     watched.tick(200, every=5)
     assert watched.driver.calls == []
-    assert "tensor cores 45% active" in watched.store.escalations()[0].reason
+    assert "GPU units 45% active" in watched.store.escalations()[0].reason
 
 
 def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(watched: Watched) -> None:
-    watched.vitals = {TENSOR: 0.9}
+    watched.vitals = {UNITS: 0.9}
     watched.cluster.crash()
     watched.tick(60, every=5)
     assert watched.our_starts == [0]
@@ -182,7 +182,7 @@ def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(wa
 @pytest.mark.parametrize(
     ("mode", "run", "vitals"),
     [
-        pytest.param("stall", HALTED, {TENSOR: 0.002, POWER: 600.0, USUAL: 650.0}, id="no tensor cores at full power"),
+        pytest.param("stall", HALTED, {UNITS: 0.002, POWER: 600.0, USUAL: 650.0}, id="no GPU units at full power"),
         pytest.param("stall", HALTED, {POWER: 300.0, USUAL: 650.0}, id="half the power waits in a collective"),
         pytest.param("stall", HALTED, {"run:gpu_utilization:avg": 1.0}, id="so does full utilization"),
         pytest.param("stall", HALTED, {LOG: NOW - 5}, id="a watchdog writes to the log of a run that hangs"),
@@ -190,10 +190,10 @@ def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(wa
         pytest.param("stall", replace(HALTED, stepped=NOW - 250), {EFA: 5e9}, id="an average over the last step"),
         pytest.param("stall", replace(HALTED, stepped=2000.0), {POWER: 300.0, USUAL: 300.0}, id="usually it hangs"),
         pytest.param(
-            "stall", replace(HALTED, stepped=None, started=None), {TENSOR: 0.9}, id="nothing is known to compare with"
+            "stall", replace(HALTED, stepped=None, started=None), {UNITS: 0.9}, id="nothing is known to compare with"
         ),
         pytest.param("crash", FAILED, {LOG: NOW + 3600}, id="a log of a server whose clock is wrong"),
-        pytest.param("stall", replace(HALTED, stepped=None, started=NOW - 60), {TENSOR: 0.9}, id="it has just begun"),
+        pytest.param("stall", replace(HALTED, stepped=None, started=NOW - 60), {UNITS: 0.9}, id="it has just begun"),
     ],
 )
 def test_what_a_run_that_hangs_shows_as_well_holds_nothing_back(
@@ -202,13 +202,13 @@ def test_what_a_run_that_hangs_shows_as_well_holds_nothing_back(
     assert contradiction(mode, replace(run, vitals=vitals), None, NOW) is None
 
 
-def test_tensor_cores_say_the_same_to_rules_and_remediator() -> None:
+def test_gpus_say_the_same_to_rules_and_remediator() -> None:
     """Else one would end what the other takes for work."""
     values = read_values(Path(__file__).resolve().parents[3] / "rules/values.yml")
-    assert float(values["hang.tensor_active"].default) == TENSOR_WORKS
-    least = replace(HALTED, vitals={TENSOR: TENSOR_WORKS})
+    assert float(values["hang.units_active"].default) == UNITS_WORK
+    least = replace(HALTED, vitals={UNITS: UNITS_WORK})
     assert contradiction("stall", least, None, NOW) is None
-    assert contradiction("stall", replace(least, vitals={TENSOR: TENSOR_WORKS + 0.001}), None, NOW) is not None
+    assert contradiction("stall", replace(least, vitals={UNITS: UNITS_WORK + 0.001}), None, NOW) is not None
 
 
 def test_many_nodes_that_idle_do_not_add_up_to_work() -> None:
@@ -221,10 +221,10 @@ def test_many_nodes_that_idle_do_not_add_up_to_work() -> None:
 
 def test_a_run_that_works_before_its_first_step_is_not_ended() -> None:
     """As one that evaluates first: each restart would do the same again."""
-    starting = replace(HALTED, step=None, high_water=None, stepped=None, vitals={TENSOR: 0.4})
+    starting = replace(HALTED, step=None, high_water=None, stepped=None, vitals={UNITS: 0.4})
     found = contradiction("stall", starting, None, NOW)
     assert found is not None
-    assert "tensor cores 40% active" in found.reason
+    assert "GPU units 40% active" in found.reason
 
 
 def test_a_first_step_before_the_end_calls_the_restart_off(watched: Watched) -> None:
@@ -255,7 +255,7 @@ def test_a_step_below_the_highest_before_the_end_calls_the_restart_off(tmp_path:
 
 
 def contradicted(watched: Watched) -> Incident:
-    watched.vitals = {TENSOR: 0.45}
+    watched.vitals = {UNITS: 0.45}
     watched.tick(130, every=5)
     [incident] = watched.store.escalations()
     return incident
@@ -338,11 +338,11 @@ def test_a_log_that_goes_on_after_a_failure_says_that_the_run_works() -> None:
 
 
 def test_each_fact_has_source_value_time_and_what_it_supports() -> None:
-    known = facts_of("stall", replace(HALTED, alive=NOW - 3, vitals={TENSOR: 0.002}), Unknown("down"), NOW)
+    known = facts_of("stall", replace(HALTED, alive=NOW - 3, vitals={UNITS: 0.002}), Unknown("down"), NOW)
     shown = {fact.subject: (fact.source, fact.value, fact.at, fact.supports) for fact in known}
     assert shown["steps"] == ("prometheus", "step 40", NOW - 1200, Supports.STALLED)
     assert shown["job"] == ("scheduler", "no answer: down", NOW, Supports.UNKNOWN)
-    assert shown["tensor cores"] == ("prometheus", "0% active", NOW, Supports.STALLED)
+    assert shown["GPU units"] == ("prometheus", "0% active", NOW, Supports.STALLED)
     assert shown["heartbeat"][2] == NOW - 3
 
 
@@ -351,18 +351,18 @@ def test_the_facts_of_a_decision_are_stored_and_shown(
 ) -> None:
     outbox = Outbox(watched.engine, watched.clock, ["slack"])
     watched.store.note_message = outbox.note
-    watched.vitals = {TENSOR: 0.01}
+    watched.vitals = {UNITS: 0.01}
     watched.tick(2)
     [incident] = watched.store.of_run(RUN)
     known = {fact["subject"]: fact for fact in watched.store.known_of([incident.id])[incident.id]["facts"]}
-    assert known["tensor cores"]["value"] == "1% active"
+    assert known["GPU units"]["value"] == "1% active"
     assert known["steps"]["age"] == pytest.approx(900, abs=2)
     assert known["job 17"]["source"] == "scheduler"
     [message] = outbox.due("slack")
-    assert "tensor cores: 1% active (prometheus, stalled)" in message.evidence
+    assert "GPU units: 1% active (prometheus, stalled)" in message.evidence
     watched.close()
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN]) == 0
-    assert "tensor cores: 1% active (prometheus, stalled)" in capsys.readouterr().out
+    assert "GPU units: 1% active (prometheus, stalled)" in capsys.readouterr().out
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN, "--json"]) == 0
     [shown] = json.loads(capsys.readouterr().out)["incidents"]
     keys = {"moment", "source", "subject", "value", "observed", "age", "supports", "decided"}
@@ -375,22 +375,22 @@ def test_what_the_last_check_before_the_end_has_read_is_stored_with_the_call(
     """A minute after the decision other facts may hold: those by which the attempt was ended."""
     watched.captures.seconds = 60
     watched.captures.timeout = 90
-    watched.vitals = {TENSOR: 0.01}
+    watched.vitals = {UNITS: 0.01}
     watched.tick(5)
     assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
-    watched.vitals = {TENSOR: 0.0}
+    watched.vitals = {UNITS: 0.0}
     watched.settle()
     assert watched.our_starts == [0]
     [incident] = watched.store.of_run(RUN)
     known = watched.store.known_of([incident.id])[incident.id]["facts"]
-    cores = [each for each in known if each["subject"] == "tensor cores"]
+    cores = [each for each in known if each["subject"] == "GPU units"]
     assert [(each["moment"], each["value"]) for each in cores] == [("decision", "1% active"), ("call", "0% active")]
     assert cores[1]["decided"] >= cores[0]["decided"] + 60
     watched.close()
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN]) == 0
     shown = capsys.readouterr().out
-    assert "tensor cores: 1% active (prometheus, stalled)" in shown
-    assert "at the call, tensor cores: 0% active (prometheus, stalled)" in shown
+    assert "GPU units: 1% active (prometheus, stalled)" in shown
+    assert "at the call, GPU units: 0% active (prometheus, stalled)" in shown
     assert "at the call, record" not in shown, "what has not changed is shown once"
 
 
@@ -400,12 +400,12 @@ def test_what_rules_make_of_a_run_is_read_beside_its_record() -> None:
     samples = [
         PrometheusSample({"__name__": "training_run_info", "attempt_key": "slurm:17:0", **target}, 1.0),
         PrometheusSample({"__name__": "training_run_attempt", **target}, 0.0),
-        PrometheusSample({"__name__": TENSOR, **ours}, 0.4),
+        PrometheusSample({"__name__": UNITS, **ours}, 0.4),
         PrometheusSample({"__name__": LOG, **target}, 5.0),
     ]
     run = read_run("r", samples)
     assert run is not None
-    assert run.vitals == {TENSOR: 0.4, LOG: 5.0}
+    assert run.vitals == {UNITS: 0.4, LOG: 5.0}
 
 
 def test_a_job_that_runs_says_nothing_about_its_ranks(watched: Watched) -> None:

@@ -48,6 +48,8 @@ READINGS = (
     ActivityReading(activity_metrics.GPU_NVLINK_BYTES_PER_SECOND, 61, values.bytes_of_mib, {"direction": "tx"}),
     ActivityReading(activity_metrics.GPU_NVLINK_BYTES_PER_SECOND, 60, values.bytes_of_mib, {"direction": "rx"}),
 )
+# Of these one works in every kernel that computes or moves data, and none in one that waits for its peers.
+_UNITS = (5, 10, 11, 12, 13)
 MIG_READINGS = (
     ActivityReading(mig_metrics.GPU_MIG_SM_ACTIVE_RATIO, 2, values.ratio),
     ActivityReading(mig_metrics.GPU_MIG_SM_OCCUPANCY_RATIO, 3, values.ratio),
@@ -115,7 +117,14 @@ class Activity:
         wanted.sample1, wanted.sample2 = before, after
         if self._calls.call_with(wanted, "nvmlGpmMetricsGet") is None:
             return
+        units = []
         for at, reading in enumerate(self._readings):
             found = wanted.metrics[at]
-            if found.nvmlReturn == 0 and math.isfinite(found.value):
-                families.add(reading.metric, reading.value(found.value), **labels, **reading.labels)
+            if found.nvmlReturn != 0 or not math.isfinite(found.value):
+                continue
+            value = reading.value(found.value)
+            families.add(reading.metric, value, **labels, **reading.labels)
+            if self._readings is READINGS and reading.number in _UNITS and value is not None:
+                units.append(value)
+        if units:
+            families.add(activity_metrics.GPU_UNITS_ACTIVE_RATIO, max(units), **labels)

@@ -15,9 +15,9 @@ GPU_SM_ACTIVE_RATIO = gauge(
     "gpu_sm_active_ratio",
     "gpu uuid",
     "0..1",
-    "Share of the GPU's multiprocessors that were busy: unlike gpu_utilization_ratio it is low while a kernel waits.",
+    "Share of the GPU's multiprocessors that held a kernel; a kernel that waits for its peers holds some of them.",
     _GPM,
-    "gpu_sm_active_ratio < 0.2 and gpu_utilization_ratio > 0.9",
+    "avg by (instance) (gpu_sm_active_ratio)",
 )
 GPU_SM_OCCUPANCY_RATIO = gauge(
     "gpu_sm_occupancy_ratio",
@@ -50,6 +50,14 @@ GPU_PIPE_ACTIVE_RATIO = gauge(
     "Share of the time in which arithmetic units without tensor cores worked: int, fp16, fp32, fp64.",
     _GPM,
     'gpu_pipe_active_ratio{pipe="fp32"} > 0.3',
+)
+GPU_UNITS_ACTIVE_RATIO = gauge(
+    "gpu_units_active_ratio",
+    "gpu uuid",
+    "0..1",
+    "Share of the time in which the busiest of tensor cores, fp16, fp32, fp64 and memory worked; 0 while a kernel waits.",
+    _GPM,
+    "gpu_utilization_ratio == 1 and gpu_units_active_ratio < 0.01",
 )
 GPU_PCIE_BYTES_PER_SECOND = gauge(
     "gpu_pcie_bytes_per_second",
