@@ -15,7 +15,7 @@ from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden.identity import AttemptKey
 from trainwarden.rules.values import read_values
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.decide.facts import UNITS_WORK, Supports, contradiction, facts_of
+from trainwarden_remediator.decide.facts import POWER_WORKS, UNITS_WORK, Supports, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
@@ -206,6 +206,7 @@ def test_gpus_say_the_same_to_rules_and_remediator() -> None:
     """Else one would end what the other takes for work."""
     values = read_values(Path(__file__).resolve().parents[3] / "rules/values.yml")
     assert float(values["hang.units_active"].default) == UNITS_WORK
+    assert float(values["hang.power_share"].default) == POWER_WORKS
     least = replace(HALTED, vitals={UNITS: UNITS_WORK})
     assert contradiction("stall", least, None, NOW) is None
     assert contradiction("stall", replace(least, vitals={UNITS: UNITS_WORK + 0.001}), None, NOW) is not None

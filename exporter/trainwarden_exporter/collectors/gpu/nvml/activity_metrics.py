@@ -55,7 +55,7 @@ GPU_UNITS_ACTIVE_RATIO = gauge(
     "gpu_units_active_ratio",
     "gpu uuid",
     "0..1",
-    "Share of the time in which the busiest of tensor cores, fp16, fp32, fp64 and memory worked; 0 while a kernel waits.",
+    "Share of the time in which the busiest of tensor cores, fp16, fp32, fp64 and memory worked; near 0 in a hang.",
     _GPM,
     "gpu_utilization_ratio == 1 and gpu_units_active_ratio < 0.01",
 )
