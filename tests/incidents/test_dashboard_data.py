@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from tests.incidents.bad_day import RESTARTED, bad_day
 from tests.incidents.timeline import rules_alone
 from tests.rules.dashboards import DASHBOARDS, VALUES, questions
-from tests.rules.promtool import STEP, input_series
+from tests.rules.promtool import STEP, evaluate, input_series
 from trainwarden.stack.binaries import Tools
 
 # Longer than the rules let a run warm up.
@@ -46,7 +45,7 @@ def test_every_query_returns_data(tools: Tools, tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": f"{RARER * STEP}s", "tests": [test]})
     )
-    done = subprocess.run([tools.promtool, "test", "rules", path], capture_output=True, text=True, check=False)
+    done = evaluate(tools.promtool, path)
     output = done.stdout + done.stderr
     answered = {int(number) for number in re.findall(r"\+ (\d+) \* 0\", time:", output)}
     assert answered, output[:3000]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.rules.promtool import RULES, STEP, Page, input_series
+from tests.rules.promtool import RULES, STEP, Page, evaluate, input_series
 from trainwarden.rules.files import groups_of
 
 _FIRING = 'ALERTS{alertstate="firing"}'
@@ -47,7 +46,7 @@ def timeline(promtool: Path, folder: Path, page: Callable[[int], Page], seconds:
     (folder / "rules.yml").write_text(rules_alone(), encoding="utf-8")
     path = folder / "incident.yml"  # JSON is YAML, and is written a hundred times as fast
     path.write_text(json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}))
-    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
+    done = evaluate(promtool, path)
     output = done.stdout + done.stderr
     if done.returncode != 0 and not _AT.search(output):
         raise RuntimeError(f"promtool cannot evaluate the incident: {output[:2000]}")

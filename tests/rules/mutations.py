@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,6 +26,7 @@ import yaml
 from tests.rules import promql
 from tests.rules.cases import apart, labels, read_documents, time_of
 from tests.rules.mutants import Mutant, mutants
+from tests.rules.promtool import evaluate
 from tests.rules.side_by_side import copied_rule, failures, numbers_in, unreadable, with_copies
 from trainwarden.duration import parse_duration
 from trainwarden.rules.files import read_rule_files
@@ -411,14 +410,7 @@ def _caught(bundle: Bundle, promtool: Path, number: int, is_named: bool, broken:
     while left:
         with tempfile.TemporaryDirectory() as name:
             file = bundle.write(left, number, is_named, Path(name))
-            done = subprocess.run(
-                [promtool, "test", "rules", file],
-                env={**os.environ, "GOGC": "400"},  # a fifth of its time is collecting garbage otherwise
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=1200,
-            )
+            done = evaluate(promtool, file)
         if done.returncode == 0:
             break
         # It names a mutant, and has judged none.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.rules.promtool import evaluate
 from tests.rules.rule_files import ALERTS
 from trainwarden.stack.binaries import Tools
 
@@ -54,9 +54,7 @@ def expanded(tools: Tools, folder: Path, text: str, shown: Mapping[str, float], 
         ],
     }
     (folder / "tests.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}), encoding="utf-8")
-    done = subprocess.run(
-        [tools.promtool, "test", "rules", folder / "tests.yml"], capture_output=True, text=True, check=False
-    )
+    done = evaluate(tools.promtool, folder / "tests.yml")
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 

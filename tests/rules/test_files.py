@@ -15,6 +15,7 @@ import yaml
 from tests.rules import scenarios
 from tests.rules.cases import fires, firing, metrics_of, read_documents, read_tests, time_of
 from tests.rules.mutations import Bundle
+from tests.rules.promtool import evaluate
 from tests.rules.rule_files import ALERTS, NAMES, ROOT, of_alerts, of_names
 from trainwarden.stack.binaries import Tools
 
@@ -88,7 +89,7 @@ def with_all_rules(stem: str) -> dict[str, Any]:
 
 
 def check(tools: Tools, path: Path) -> None:
-    done = subprocess.run([tools.promtool, "test", "rules", path], capture_output=True, text=True, check=False)
+    done = evaluate(tools.promtool, path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -6,7 +6,6 @@ Made from the tests in rules/tests: of the shortest in which an alert fires, eve
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.rules.cases import firing, times
 from tests.rules.mutations import Bundle
+from tests.rules.promtool import evaluate
 from tests.rules.rule_files import NAMES, ROOT
 from trainwarden.duration import parse_duration
 from trainwarden.stack.binaries import Tools
@@ -92,7 +92,7 @@ def test_a_series_is_cut(values: str, samples: int, expected: str) -> None:
 def test_an_alert_ends_when_its_series_do(tools: Tools, bundle: Bundle, tmp_path: Path, name: str) -> None:
     stem, test = bundle.shortest(lambda each: any(is_up(name, moment) for moment in firing(each)))
     file = bundle.write_for_alert(name, stem, vanishing(name, test), tmp_path)
-    done = subprocess.run([tools.promtool, "test", "rules", file], capture_output=True, text=True, check=False)
+    done = evaluate(tools.promtool, file)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -115,7 +115,5 @@ tests:
 """,
         encoding="utf-8",
     )
-    done = subprocess.run(
-        [tools.promtool, "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False
-    )
+    done = evaluate(tools.promtool, tmp_path / "test.yml")
     assert done.returncode == 0, done.stdout + done.stderr
