@@ -15,6 +15,7 @@ from trainwarden_exporter.collectors.runs.attempts import AttemptDurations, Stat
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder
 from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
+from trainwarden_exporter.collectors.runs.documents import NODE
 from trainwarden_exporter.collectors.runs.filesystems import RunFilesystems
 from trainwarden_exporter.collectors.runs.folder import NEEDED
 from trainwarden_exporter.collectors.runs.limits import (
@@ -72,10 +73,6 @@ if TYPE_CHECKING:
 _PLACE = operator.attrgetter("rank", "host", "gpu", "uuid", "gpu_taken_bytes", "pid")
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
-
-
-# In the environment of a record: the node that the batch script runs on.
-_NODE = "slurm_node"
 
 
 class RunsCollector:
@@ -325,7 +322,7 @@ class RunsCollector:
         metadata = run.record.metadata
         if metadata is None or run.copied or run.folder.owner not in (0, os.geteuid()) or self._owns_run(run):
             return None
-        batch = metadata.environment.get(_NODE, "").partition(".")[0]
+        batch = metadata.environment.get(NODE, "").partition(".")[0]
         return metadata.user_id if batch and batch == self._host.partition(".")[0] else None
 
     def _series_of_ranks(self, run: DiscoveredRun) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder, S3Copies
 from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
-from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
+from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, KeptRanks, RunLimits
 from trainwarden_exporter.collectors.runs.names import NamedFolder, RunNames
 from trainwarden_exporter.collectors.runs.problems import BLOCKED, RecordProblem, RecordProblems
 from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS, last_activity
@@ -84,6 +84,7 @@ class RunDiscovery:
         self._host = host
         self._budget = ReadBudget(limits.owner_bytes)
         self._crash_budget = ReadBudget(limits.owner_crash_work)
+        self._kept_ranks = KeptRanks(limits)
         self._rounds = 0
         self._problems = problems
         self._pool: BlockingIoPool[RunFolder] = BlockingIoPool(timeout, lambda folder: folder.owner)
@@ -118,6 +119,7 @@ class RunDiscovery:
             names[name].asleep_until = folder.asleep_until
         # Of an expired run nothing but its name is kept: there are thousands of them.
         self._folders = {name: folder for name, folder in here.items() if folder.asleep_until <= now}
+        self._kept_ranks.keep_only(self._folders)
         self.blocked = self._pool.blocked
         self._problems.extend(
             RecordProblem(BLOCKED, each.key.run_id, f"{each.call} does not answer") for each in self.blocked
@@ -160,7 +162,14 @@ class RunDiscovery:
     def _folder(self, named: NamedFolder) -> RunFolder:
         path = self._path / named.name
         folder = RunFolder(
-            path, self._defaults, self._last_line, self._limits, self._budget, self._host, self._crash_budget
+            path,
+            self._defaults,
+            self._last_line,
+            self._limits,
+            self._budget,
+            self._host,
+            self._crash_budget,
+            self._kept_ranks,
         )
         folder.owner = -1 if named.owner is None else named.owner
         return folder

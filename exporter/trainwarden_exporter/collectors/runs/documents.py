@@ -13,14 +13,30 @@ from trainwarden.record.sentinels import Sentinel, of_attempt, parse_sentinel
 from trainwarden.record.superseded import Superseded, parse_superseded, superseded_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainwarden.record.rank import RankBeat
     from trainwarden.record.schema import RecordDocument
     from trainwarden_exporter.core.owned_folder import OwnedFolder
 
-# Longer than any path, and than what is shown of any message.
-_MAX_TEXT = 4096
+# More than is shown of a name: the records of thousands of runs are in memory together.
+_MAX_NAME = 256
+_MAX_TEXTS = {"message": 2048, "reason": 2048}
+# A longer path is left out, for a part of it is another path.
+_MAX_PATH = 1024
+_PATHS = ("signals", "log_path")
 _MAX_PROBLEMS = 20
-_MAX_ATTEMPTS = 16
-_MAX_VARIABLES, _MAX_VALUE = 256, 1024
+# Variables of its environment, in lower case: what names its logs, on which node the batch script runs, and
+# which network is asked for.
+PLACEHOLDERS = {
+    "slurm_array_job_id": "array_job_id",
+    "slurm_array_task_id": "array_task_id",
+    "slurm_job_name": "job_name",
+    "slurm_job_user": "user",
+}
+NODE = "slurm_node"
+NETWORK = ("nccl_net", "nccl_net_plugin", "fi_provider", "nccl_ib_disable")
+_VARIABLES = frozenset((*PLACEHOLDERS, NODE, *NETWORK))
 
 _LAST_UPDATE = b'"last_update": "'
 _TIME_BYTES = 27
@@ -64,9 +80,9 @@ def _metadata_of(content: FileContent, files: OwnedFolder) -> Metadata | Unreada
     found = parse_metadata(content, files.path_of(METADATA))
     if not isinstance(found, Metadata):
         return found
-    current = tuple(attempt for attempt in found.attempts if attempt.key == found.attempt_key)
-    variables = [(name, value) for name, value in found.environment.items() if len(name) + len(value) <= _MAX_VALUE]
-    return _bounded(found, attempts=current[-_MAX_ATTEMPTS:], environment=dict(variables[:_MAX_VARIABLES]), s3={})
+    used = {name: found.environment[name] for name in found.environment.keys() & _VARIABLES}
+    environment = {name: value for name, value in used.items() if len(value) <= _MAX_NAME}
+    return _bounded(found, attempts=(), environment=environment, resume={}, s3={})
 
 
 def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | None:
@@ -76,10 +92,10 @@ def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | Non
     if not isinstance(found, Progress):
         return found
     last = found.checkpoint
-    if last is not None and len(last.path) > _MAX_TEXT:
+    if last is not None and len(last.path) > _MAX_PATH:
         found = found.replace(checkpoint=None)
     known = found.known_checkpoints()
-    newest = next((one for one in known if one.verified_time is not None and len(one.path) <= _MAX_TEXT), None)
+    newest = next((one for one in known if one.verified_time is not None and len(one.path) <= _MAX_PATH), None)
     return _bounded(found, metrics={}, checkpoints=() if newest is None else (newest,))
 
 
@@ -104,11 +120,24 @@ def read_superseded(attempt: int, limit: int, files: OwnedFolder) -> Superseded 
     return _bounded(found, checkpoints=()) if found.attempt == attempt else None
 
 
+def bounded_beats(beats: Iterable[RankBeat]) -> list[RankBeat]:
+    """Return the beats of ranks, their texts cut as those of other documents, and the first of their problems."""
+    return [_bounded(beat, problems=beat.problems[:2]) if _is_large(beat) else beat for beat in beats]
+
+
+def _is_large(beat: RankBeat) -> bool:
+    longest = max(len(beat.host or ""), len(beat.uuid or ""), len(beat.attempt_key or ""))
+    return longest > _MAX_NAME or len(beat.problems) > 2
+
+
 def _bounded(document: D, **changes: object) -> D:
     """Return the document with other values for some fields, its texts cut, and the first of its problems."""
-    too_long = [name for name, value in vars(document).items() if type(value) is str and len(value) > _MAX_TEXT]
-    for name in too_long:
-        changes.setdefault(name, getattr(document, name)[:_MAX_TEXT])
+    for name, value in vars(document).items():
+        if type(value) is str and len(value) > _MAX_NAME:
+            if name in _PATHS:
+                changes.setdefault(name, value if len(value) <= _MAX_PATH else None)
+            else:
+                changes.setdefault(name, value[: _MAX_TEXTS.get(name, _MAX_NAME)])
     problems = getattr(document, "problems", ())
     if len(problems) > _MAX_PROBLEMS:
         changes["problems"] = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more")

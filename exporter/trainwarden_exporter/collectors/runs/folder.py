@@ -15,14 +15,23 @@ from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, 
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.superseded import Superseded, lives_beside, superseded_file
 from trainwarden.record.thresholds import Thresholds
+from trainwarden.redaction import MAX_INPUT
 from trainwarden_exporter.collectors.runs.documents import (
     MetadataReader,
+    bounded_beats,
     read_progress,
     read_sentinel,
     read_superseded,
 )
 from trainwarden_exporter.collectors.runs.future_times import FutureTimes
-from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits, ranks_within
+from trainwarden_exporter.collectors.runs.limits import (
+    BYTES,
+    DEFAULT_LIMITS,
+    KeptRanks,
+    RunLimits,
+    ranks_within,
+    series_of_ranks,
+)
 from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
 from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
@@ -117,6 +126,7 @@ class RunFolder:
         limits: of what is read and kept.
         budget: of what is read of its owner's files in one round; None for any.
         crash_budget: of what is done to find crashes in its owner's runs in one round; None for any.
+        kept_ranks: how many ranks of it are kept beside those of other runs; None for as many as `limits` allow.
         host: whose ranks are read, beside those with a file of their own; those of all hosts if None.
 
     Attributes:
@@ -145,6 +155,7 @@ class RunFolder:
         budget: ReadBudget | None = None,
         host: str | None = None,
         crash_budget: ReadBudget | None = None,
+        kept_ranks: KeptRanks | None = None,
     ) -> None:
         self.run_id = path.name
         self.owner = 0
@@ -165,6 +176,7 @@ class RunFolder:
         self._budget = budget
         self._host = host
         self._crash_budget = crash_budget
+        self._kept_ranks = kept_ranks
         self._crashed: tuple[str | None, Sentinel | None] = (None, None)
         limit = limits.file_bytes
         self._metadata = CachedFile(METADATA, MetadataReader(limit))
@@ -212,7 +224,8 @@ class RunFolder:
         state = (record.state, record.attempt_key)
         if self._line is None or self._line.state != state or abs(now - self._line.time) >= LAST_LINE_SECONDS:
             enter(LOG)
-            self._line = _LogLine(state, now, last_line(files))
+            line = last_line(files)
+            self._line = _LogLine(state, now, line and line[: MAX_INPUT + 1])
         self.last_line = self._line.text
 
     def _living_rivals(self, files: OwnedFolder, record: RunRecord, now: float) -> tuple[Superseded, ...]:
@@ -324,6 +337,7 @@ class RunFolder:
             has_metadata=files.metadata is not None,
             has_progress=files.progress is not None,
             node_only=files.metadata is None and files.progress is None and files.ranks is not None,
+            lacks_ranks=self._too_many_ranks,
             metadata=metadata,
             progress=progress,
             error=error,
@@ -366,9 +380,12 @@ class RunFolder:
         found = read_rank_files(files, self._limits, self._host, traces=self._traces, before=self._built.ranks)
         if isinstance(found, Unreadable):
             return found
-        beats = [beat for beat in found if not isinstance(beat, Unreadable)]
-        kept = ranks_within(beats, self._limits.run_series)
+        beats = bounded_beats(beat for beat in found if not isinstance(beat, Unreadable))
+        room = self._limits.run_series if self._kept_ranks is None else self._kept_ranks.room(self.run_id, files.owner)
+        kept = ranks_within(beats, room)
         self._too_many_ranks = kept < len(beats)
+        if self._kept_ranks is not None:
+            self._kept_ranks.keep(self.run_id, files.owner, series_of_ranks(beats[:kept]))
         return [*beats[:kept], *(each for each in found if isinstance(each, Unreadable))]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:

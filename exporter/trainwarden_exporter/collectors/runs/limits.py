@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import operator
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainwarden.record.rank import MAX_SECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
     from trainwarden.record.rank import RankBeat
 
@@ -57,6 +57,39 @@ class RunLimits:
 
 
 DEFAULT_LIMITS = RunLimits()
+
+
+class KeptRanks:
+    """How many series the ranks of each run have that are kept in memory. Of many each user has a share."""
+
+    def __init__(self, limits: RunLimits) -> None:
+        self._limits = limits
+        self._kept: dict[str, tuple[int, int]] = {}  # by run: its user, and the series
+        self._of_users: Counter[int] = Counter()
+
+    def room(self, run_id: str, owner: int) -> int:
+        """Return how many series the ranks of a run may have, which is a user's."""
+        self.keep(run_id, owner, 0)
+        total, own = self._of_users.total(), self._of_users[owner]
+        share = self._limits.series // max(1, len(self._of_users.keys() | {owner}))
+        free = min(self._limits.owner_series - own, max(self._limits.series - total, share - own))
+        return max(0, min(self._limits.run_series, free))
+
+    def keep(self, run_id: str, owner: int, series: int) -> None:
+        """Note how many series the ranks of a run have."""
+        known = self._kept.pop(run_id, None)
+        if known is not None:
+            self._of_users[known[0]] -= known[1]
+            if not self._of_users[known[0]]:
+                del self._of_users[known[0]]
+        if series:
+            self._kept[run_id] = owner, series
+            self._of_users[owner] += series
+
+    def keep_only(self, run_ids: Container[str]) -> None:
+        """Forget all other runs."""
+        for run_id in [run_id for run_id in self._kept if run_id not in run_ids]:
+            self.keep(run_id, 0, 0)
 
 
 def series_of_ranks(beats: Sequence[RankBeat]) -> int:

@@ -109,11 +109,11 @@ def silent_ranks(beats: Iterable[RankBeat], stale_seconds: float, now: float) ->
 def missing_ranks(record: RunRecord) -> list[int]:
     """Return the ranks of a running attempt that have no file, in order; none where it is unknown which there are.
 
-    Where no rank has a file, ranks write none, as below a wrapper that records for all.
+    It is where some were left out. Where no rank has a file, ranks write none, as below a wrapper that records for all.
     """
     size = (record.metadata.world_size or 0) if record.metadata else 0
     present = {beat.rank for beat in record.current_ranks}
-    if record.state != "running" or not present or not len(present) < size <= MAX_WORLD:
+    if record.lacks_ranks or record.state != "running" or not present or not len(present) < size <= MAX_WORLD:
         return []
     return [rank for rank in range(size) if rank not in present]
 

@@ -9,6 +9,7 @@ from trainwarden.failures.judge import UNKNOWN
 from trainwarden.failures.records import cause_in
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES
+from trainwarden_exporter.collectors.runs.documents import PLACEHOLDERS
 from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
 from trainwarden_exporter.core.shared_state import LogVerdict, WatchedRun
 
@@ -28,13 +29,6 @@ _MESSAGE = 400
 _ENDS = frozenset(
     ("", "nonzero_exit", "killed", "crash_signal", "launcher_stop", "launcher_child", "cancelled", UNKNOWN_END)
 )
-# Placeholders of path templates, by the variable in a record's environment.
-_PLACEHOLDERS = {
-    "slurm_array_job_id": "array_job_id",
-    "slurm_array_task_id": "array_task_id",
-    "slurm_job_name": "job_name",
-    "slurm_job_user": "user",
-}
 
 
 def attempt_id(record: RunRecord) -> str:
@@ -70,7 +64,7 @@ def watched_run(
     values = {"run_id": record.run_id}
     if metadata:
         stated = {**metadata.environment}
-        values.update({name: stated[key] for key, name in _PLACEHOLDERS.items() if stated.get(key)})
+        values.update({name: stated[key] for key, name in PLACEHOLDERS.items() if stated.get(key)})
         values.update({"job_id": metadata.job_id} if metadata.job_id else {})
         values.update({"attempt": str(metadata.attempt)} if metadata.attempt is not None else {})
     if host:

@@ -35,6 +35,7 @@ class RunRecord:
         has_metadata, has_progress: the file exists; where it is unreadable, `metadata` or `progress` is None.
         node_only: the folder holds only ranks, as on every node but that of rank 0.
         from_logs: nothing is recorded, but a log reports steps.
+        lacks_ranks: some of its ranks were left out, because there are too many.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class RunRecord:
     has_progress: bool = False
     node_only: bool = False
     from_logs: bool = False
+    lacks_ranks: bool = False
     metadata: Metadata | None = None
     progress: Progress | None = None
     error: Sentinel | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.capabilities import reading_any
 from trainwarden.signals.nccl_lines import EFA, OFI, OTHER, SOCKET, transport_of
+from trainwarden_exporter.collectors.runs.documents import NETWORK
 from trainwarden_exporter.core.process_files import read_environment
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 NOT_IB = "not_ib"
 NETWORKS = (EFA, OFI, "ib", SOCKET, NOT_IB)
-VARIABLES = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE")
+VARIABLES = tuple(name.upper() for name in NETWORK)
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _OF_PROCESS = frozenset(name.encode() for name in (*VARIABLES, *_RANK))
 
