@@ -64,7 +64,7 @@ esac
     exec 9>"$folder/.lock"
     # Two jobs may share a GPU.
     flock -w 10 9 || exit 0
-    for gpu in $(printf '%s' "${SLURM_JOB_GPUS:-}" | tr ',' ' '); do
+    printf '%s\n' "${SLURM_JOB_GPUS:-}" | tr ', ' '\n\n' | while read -r gpu; do
         case $gpu in
             *[!0-9]* | '') ;;
             *) update "$gpu" ;;

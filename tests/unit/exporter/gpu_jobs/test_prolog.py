@@ -25,7 +25,11 @@ def _run(node: NodeTree, context: str, job_id: str, gpus: str, **environment: st
         "SLURM_JOB_GPUS": gpus,
         **environment,
     }
-    done = subprocess.run([str(SCRIPT)], env=said, capture_output=True, text=True, timeout=60, check=False)
+    # Where a file is named as a GPU: no `*` means it.
+    (node.procfs / "5").touch()
+    done = subprocess.run(
+        [str(SCRIPT)], env=said, cwd=node.procfs, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
