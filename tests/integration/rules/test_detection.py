@@ -281,7 +281,7 @@ def test_a_record_of_another_monitor_in_s3_names_its_instance_and_its_place(worl
     for needle in (
         "\nStatus: TIMED_OUT\n",
         "\n🔧 Action Required: Log in to i-01fa5b57d64c6196a and check: ",
-        ", disk space.\n",
+        ", disk space, and whether it can write to s3://llm-cache/training-runs/foreign/.\n",
         "\nInstance: i-01fa5b57d64c6196a\n",
         "\nLast Log: Step 1500/5000, loss: 2.134\n",
         "\n📊 S3: s3://llm-cache/training-runs/foreign/\n",
