@@ -13,6 +13,8 @@ from trainwarden.signals.required import Required, covering, is_rare, required_t
 TIME_LIMIT_SECONDS = 0.25
 STRIKES = 3
 FIELD_LIMIT = 300
+# Of all fields of a match.
+FIELDS_LIMIT = 2000
 
 # Where in the record a pattern matches, and the match.
 Found = tuple[int, Any]
@@ -104,13 +106,17 @@ def fields_of(signal: Signal, match: Any) -> dict[str, str]:
         return {}
     named = match.re.groupindex
     groups: Mapping[str, str | int] = signal.extract_groups or {name: name for name in named}
-    fields = {}
+    fields: dict[str, str] = {}
+    room = FIELDS_LIMIT
     for name, group in groups.items():
         # An alternative has only its own groups.
         value = match.group(group) if isinstance(group, int) or group in named else None
         if value is not None:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-            fields[name] = text[:FIELD_LIMIT]
+            fields[name] = text[: min(FIELD_LIMIT, room)]
+            room -= len(name) + len(fields[name])
+            if room <= 0:
+                break
     return fields
 
 

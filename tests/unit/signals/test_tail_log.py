@@ -9,7 +9,7 @@ import pytest
 
 from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.pack import Pack
-from trainwarden.signals.tailing.log import KEPT, Searcher, TailedLog
+from trainwarden.signals.tailing.log import KEPT, MAX_SEEN, Searcher, TailedLog
 
 BOOM = Signal("boom", "boom (?P<n>\\d+)", failure="cuda_oom", shipped=True)
 
@@ -148,3 +148,22 @@ def test_a_state_that_is_none_is_an_error_and_changes_nothing(tailing: Tailing, 
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         tailing.log.restore(state, tailing.searcher.signals)
     assert tailing.found() == ["1"]
+
+
+def test_of_a_log_with_every_signal_the_first_matches_are_kept_and_few(tmp_path: Path) -> None:
+    tailing = Tailing(tmp_path)
+    signals = [Signal(f"s{number}", f"fault {number} ", failure="cuda_oom") for number in range(MAX_SEEN + 20)]
+    tailing.searcher = Searcher(Pack("test", "test", tuple(signals)))
+    for number in range(MAX_SEEN + 20):
+        tailing.add(f"fault {number} here\n".encode() * (KEPT if number == 0 else 1))
+    assert len(tailing.matches()) == MAX_SEEN + 20 + KEPT - 1
+    assert [one.match.signal.name for one in tailing.log.seen] == [f"s{number}" for number in range(MAX_SEEN)]
+
+
+def test_a_pattern_with_many_groups_keeps_little_of_a_match(tmp_path: Path) -> None:
+    tailing = Tailing(tmp_path)
+    groups = "".join(f"(?P<g{number}>.{{100}})" for number in range(90))
+    tailing.searcher = Searcher(Pack("test", "test", (Signal("many", groups),)))
+    tailing.add(b"x" * 9000 + b"\n")
+    [match] = tailing.matches()
+    assert sum(map(len, match.fields.values())) <= 2000

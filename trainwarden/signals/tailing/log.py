@@ -1,7 +1,7 @@
 """A growing log: the matches of signals and the progress in it, each record counted once."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,8 @@ from trainwarden.signals.tailing.remainder import Position
 PIECE_BYTES = 256 * 1024
 # Of each signal: the first ones, among them the cause, and the last.
 KEPT = 8
+# Of all signals together: a log in which more are found than fail together is made up, or quotes them.
+MAX_SEEN = 64
 _TEXT = 400
 _MARKS = 64
 
@@ -166,7 +168,16 @@ class TailedLog:
             known = [index for index, one in enumerate(self.seen) if one.match.signal.name == match.signal.name]
             if len(known) >= KEPT:
                 del self.seen[known[-1]]
+            elif len(self.seen) >= MAX_SEEN and not self._drop_one():
+                continue
             self.seen.append(Seen(replace(match, text=match.text[:_TEXT]), time))
+
+    def _drop_one(self) -> bool:
+        """Drop the last match of the signal that has most; return False if none has more than its first."""
+        [(name, count)] = Counter(one.match.signal.name for one in self.seen).most_common(1)
+        if count > 1:
+            del self.seen[max(index for index, one in enumerate(self.seen) if one.match.signal.name == name)]
+        return count > 1
 
     def _mark(self, now: float) -> None:
         """Record that the content up to the present size was written by the time of the file's last change."""
