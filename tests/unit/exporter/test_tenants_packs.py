@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.unit.exporter.logs_tree import OOM, LogsTree
+from tests.users import ANOTHER, needs_root
 from trainwarden.signals.pack import SHIPPED, PackError, read_pack
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import OwnedRoots
@@ -20,12 +23,19 @@ from trainwarden_exporter.collectors.logs.users_packs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
 SLOW = "log_signals: [{name: slow, pattern: '(?P<a>(a|aa)+$b)', state: CrashState}]\n"
 LUCK = "log_signals: [{name: luck, pattern: out of luck}]\n"
 ME = os.getuid()
+
+
+@pytest.fixture
+def folder_of_all() -> Iterator[Path]:
+    """A folder that every user may enter, as one of pytest's is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -193,3 +203,26 @@ def test_no_file_of_another_user_is_read_through_a_pack(tmp_path: Path) -> None:
     (runs / "mine.yaml").chmod(0o600)
     with pytest.raises(PackError, match="no such file"):
         signals("mine.yaml", ME + 1)
+
+
+@needs_root
+def test_a_pack_that_one_user_has_written_for_all_may_be_used_by_all(folder_of_all: Path) -> None:
+    pack = folder_of_all / "team" / "team.yaml"
+    pack.parent.mkdir(mode=0o755)
+    pack.write_text(LUCK)
+    for path in (pack.parent, pack):
+        os.chown(path, ANOTHER, ANOTHER)
+
+    def signals() -> list[str]:
+        files = OwnedPackFiles(OwnedRoots((str(folder_of_all),), ANOTHER + 1))
+        return [each.name for each in read_pack(str(pack), files).signals]
+
+    pack.chmod(0o644)
+    assert signals() == ["luck"]
+    pack.parent.chmod(0o700)
+    with pytest.raises(PackError, match="no such file"):
+        signals()
+    pack.parent.chmod(0o755)
+    pack.chmod(0o640)
+    with pytest.raises(PackError, match="no such file"):
+        signals()

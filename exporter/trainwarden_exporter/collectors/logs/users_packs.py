@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
@@ -17,7 +19,6 @@ from trainwarden_exporter.core.memory import release_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
 # Of all users; beyond it each may have a share of as many. A pack of the largest size takes 9 MiB.
 MAX_PACKS, MAX_PACKS_OF_USER = 64, 8
@@ -36,11 +37,11 @@ PackKey = tuple[int | None, str]
 
 
 class OwnedPackFiles(PackFiles):
-    """Shipped packs, and the plain files of one user inside some folders, of so many bytes together.
+    """Shipped packs, and plain files inside some folders that are one user's or open to everybody, within bounds.
 
     Args:
         roots: the folders, and the user.
-        limit: bytes of the user's files.
+        limit: bytes of these files together.
     """
 
     def __init__(self, roots: Sequence[str], limit: int = MAX_PACK_BYTES) -> None:
@@ -52,7 +53,7 @@ class OwnedPackFiles(PackFiles):
         if is_shipped(path):
             return super().is_there(path)
         try:
-            os.close(open_log(str(path), self._roots))
+            os.close(self._open(path))
         except (OSError, ValueError, Refused):
             return False
         return True
@@ -62,7 +63,7 @@ class OwnedPackFiles(PackFiles):
         if is_shipped(path):
             return super().read(path, limit)
         try:
-            descriptor = open_log(str(path), self._roots)
+            descriptor = self._open(path)
         except Refused as error:
             raise PackError(str(error)) from error
         try:
@@ -73,6 +74,31 @@ class OwnedPackFiles(PackFiles):
             raise PackError(f"{path}: more than {MAX_PACK_BYTES} bytes with what it extends, expected a smaller pack")
         self._left -= len(data)
         return data
+
+    def _open(self, path: Path) -> int:
+        """Open a file; raise `Refused` or `OSError`."""
+        try:
+            return open_log(str(path), self._roots)
+        except Refused as error:
+            if error.reason != "owner":
+                raise
+            refused = error
+        # A pack that some user has written for all.
+        descriptor = open_log(str(path), tuple(self._roots))
+        if _is_open_to_all(descriptor):
+            return descriptor
+        os.close(descriptor)
+        raise refused
+
+
+def _is_open_to_all(descriptor: int) -> bool:
+    """Return whether every user may read an open file, and enter all folders above it."""
+    place = Path(f"/proc/self/fd/{descriptor}").readlink()
+    try:
+        folders = [parent.stat().st_mode for parent in place.parents]
+    except OSError:
+        return False
+    return bool(os.fstat(descriptor).st_mode & stat.S_IROTH) and all(mode & stat.S_IXOTH for mode in folders)
 
 
 class UsersPacks:
