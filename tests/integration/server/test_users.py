@@ -51,6 +51,7 @@ def test_the_password_lets_in_and_nothing_else_does(site: Served) -> None:
     ]  # fmt: skip
     for header in wrong:
         assert site.ask("/-/healthy", Authorization=header)[0].status == 401, header
+    assert site.ask("/metrics")[0].status == 401
 
 
 def test_the_hash_is_computed_once_for_each_password_and_for_unknown_users_too(

@@ -157,6 +157,14 @@ def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Pat
     assert samples["trainwarden_runs_left_out"][frozenset({("reason", "series")})] > 0
 
 
+def test_the_series_of_a_user_are_bounded_where_the_page_has_room_for_more(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(series=1000, owner_series=200, run_series=400))
+    for number in range(3):
+        tree.metadata(f"run-{number}")
+    assert len(tree.samples()["training_run_info"]) == 2
+    assert left_out(tree, "series") == 1
+
+
 def test_the_ranks_of_a_run_are_bounded_and_the_run_stays(tmp_path: Path) -> None:
     tree = RunsTree(tmp_path / "runs", limits=RunLimits(run_series=80))
     tree.metadata("r")

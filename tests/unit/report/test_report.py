@@ -98,6 +98,8 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A failed run whose texts would be markup."""
     monkeypatch.setattr("time.time", lambda: NOW)
     folder = foreign_run(tmp_path)
+    metadata = json.loads((folder / "metadata.json").read_text())
+    write(folder / "metadata.json", **metadata, **dict.fromkeys(("model", "host", "scheduler", "job_id"), HOSTILE))
     write(folder / "_error", message=HOSTILE, exception_type="RuntimeError", time=to_iso(NOW), traceback=HOSTILE)
     events = [
         {"timestamp": to_iso(NOW - 600), "event_type": "training_started", "data": {"attempt": 0, "model": HOSTILE}},
