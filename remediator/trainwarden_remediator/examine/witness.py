@@ -89,7 +89,8 @@ class Witness:
         known = self._timers.detail(subject, kind)
         if shown and known and known != shown:
             self._timers.wait(subject, _CHANGED[kind])
-            self._timers.restart(subject, kind, detail=shown)
+            # Begins anew below. Not durably at once: a process that is killed before sees the same change again.
+            self._timers.forget(subject, kind)
         elapsed = self._timers.wait(subject, kind, shown or known or "")
         return self._timers.elapsed(subject, _CHANGED[kind]) is not None, elapsed
 
