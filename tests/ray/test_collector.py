@@ -217,12 +217,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
 
 @pytest.fixture(scope="module")
 def newer(ray_python: Path, node: FakeNvml) -> Iterator[Head]:
-    """A head with the newer autoscaler, and with a driver of GPUs."""
+    """A head with the newer autoscaler, and with a driver of GPUs: another head takes longer than both tests.
+
+    What such a head answers is read without one in tests/unit/clients/test_ray.py and tests/unit/exporter/ray.
+    """
     driver = {name: value for name, value in node.environment().items() if "NVML" in name or name == "LD_LIBRARY_PATH"}
     with running_head(ray_python, {**driver, "RAY_enable_autoscaler_v2": "1"}) as head:
         yield head
 
 
+@pytest.mark.long
 def test_the_newer_autoscaler_is_understood_as_well(newer: Head, tmp_path: Path) -> None:
     """It tells what is in use as text alone."""
     assert newer.call("/api/cluster_status")["data"]["clusterStatus"] is None
@@ -236,6 +240,7 @@ def test_the_newer_autoscaler_is_understood_as_well(newer: Head, tmp_path: Path)
     assert page.value("ray_cluster_gpus_wanted") == 7
 
 
+@pytest.mark.long
 def test_how_busy_gpus_are_is_what_the_agent_of_their_node_measures(
     newer: Head, node: FakeNvml, tmp_path: Path
 ) -> None:
