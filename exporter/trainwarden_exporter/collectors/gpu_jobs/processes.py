@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from trainwarden.capabilities import reading_any
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.gpu_jobs.claims import short_label
+from trainwarden_exporter.core.owned_folder import ReadBudget
 from trainwarden_exporter.core.process_files import read_environment, read_file
 from trainwarden_exporter.core.slurm_cgroup import job_and_step
 
@@ -32,6 +33,9 @@ AGAIN_SECONDS = 60.0
 # A process of a run opens its GPUs after it has loaded its modules.
 WAITING_SECONDS = 15.0
 MAX_FILES = 4096
+# What looking at the processes of one user may take in a sample; those that are left are looked at in the next. A user
+# can have thousands, each with thousands of open files.
+MILLISECONDS_OF_USER = 1000
 # slurmstepd: [4711.0], slurmstepd-wlm: [4711.batch] (Debian), [4711+1.0]
 _STEPD = re.compile(rb"slurmstepd[\w.-]{0,16}: \[(\d{1,20})(?:\+\d{1,6})?\.([A-Za-z0-9_]{1,32})[].]")
 _PARENT = re.compile(rb"^PPid:\s*(\d+)$", re.MULTILINE)
@@ -98,38 +102,50 @@ class Processes:
         self._user_name = user_name
         self._now = now
         self._known: dict[str, _KnownProcess] = {}
+        self._budget = ReadBudget(MILLISECONDS_OF_USER)
         self.reads = 0
 
     def jobs(self) -> list[ProcessJob]:
         """Return the jobs of the processes that have one; raises `OSError` if /proc cannot be listed."""
         now = self._now()
         known: dict[str, _KnownProcess] = {}
+        self._budget.begin()
         for pid, path in self._pids():
             try:
                 status = os.stat(path)  # noqa: PTH116  # a Path for each process would cost more than the rest
-                known[pid] = self._known_process(pid, path, (status.st_ino, status.st_ctime_ns), now)
-            except OSError:  # noqa: PERF203  # it has ended
+                process = self._known_process(pid, path, status, now)
+            except OSError:  # it has ended
                 continue
+            if process is not None:
+                known[pid] = process
         self._known = known
         return [each.job for each in known.values() if each.job != NO_JOB]
 
-    def _known_process(self, pid: str, path: str, identity: tuple[int, int], now: float) -> _KnownProcess:
+    def _known_process(self, pid: str, path: str, status: os.stat_result, now: float) -> _KnownProcess | None:
+        """Return a process as it is known, read again if it is time; None for one that there is no time to read."""
+        identity = status.st_ino, status.st_ctime_ns
         known = self._known.get(pid)
         if known is None or known.identity != identity:
-            return self._read(path, identity, now, now)
+            return self._read(path, status, now, now)
         young = known.read_at - known.since < YOUNG_SECONDS
         # Spread by pid over half a minute, not all in one sample.
         pause = AGAIN_SECONDS + int(pid) % 30
         if known.job != NO_JOB and not (known.job.gpus or known.job.open_gpus):
             pause = WAITING_SECONDS
         stale = now - known.read_at > pause
-        return self._read(path, identity, known.since, now) if young or stale else known
+        return (self._read(path, status, known.since, now) or known) if young or stale else known
 
-    def _read(self, path: str, identity: tuple[int, int], since: float, now: float) -> _KnownProcess:
+    def _read(self, path: str, status: os.stat_result, since: float, now: float) -> _KnownProcess | None:
+        # Any process can make itself root's by being unreadable.
+        user = status.st_uid or _real_uid(path)
+        if not self._budget.take(user, 0):
+            return None
         self.reads += 1
+        began = self._now()
         with reading_any():
             job = job_of(path, self._user_name)
-        return _KnownProcess(identity, job, since, now)
+        self._budget.take(user, round(1000 * (self._now() - began)))
+        return _KnownProcess((status.st_ino, status.st_ctime_ns), job, since, now)
 
     def _pids(self) -> Iterator[tuple[str, str]]:
         with os.scandir(self._procfs) as entries:

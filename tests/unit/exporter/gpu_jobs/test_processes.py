@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
+from tests.users import needs_root
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.gpu_jobs import processes as process_module
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes, open_gpus
@@ -255,3 +256,26 @@ def test_a_file_that_a_user_names_as_a_gpu_in_a_namespace_of_its_own_is_none(tmp
             assert open_gpus(f"/proc/{forger.pid}") == frozenset()
         finally:
             forger.kill()
+
+
+@needs_root
+def test_a_user_whose_processes_take_long_to_look_at_hides_those_of_no_other(
+    node: NodeTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    pids = {str(node.process(pid, "/", uid=1001 if pid < 50 else 1002)): str(pid) for pid in (*range(30, 40), 50)}
+
+    def slow(path: str, _: Any) -> process_module.ProcessJob:
+        now[0] += 0.4
+        return process_module.ProcessJob(job_id=pids[path], gpus=frozenset((0,)))
+
+    monkeypatch.setattr(process_module, "job_of", slow)
+    processes = Processes(node.procfs, now=lambda: now[0])
+    first = {job.job_id for job in processes.jobs()}
+    assert "50" in first
+    assert len(first) == 1 + 3
+    # Those that are left come next, once the first are no longer young.
+    for _ in range(10):
+        now[0] += process_module.YOUNG_SECONDS
+        jobs = {job.job_id for job in processes.jobs()}
+    assert jobs == set(pids.values())
