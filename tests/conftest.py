@@ -15,8 +15,8 @@ from trainwarden.stack.binaries import Tools, ToolsMissing, find_tools
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
-# Computes for minutes, in one worker, as every file: beside tests that wait.
-LONGEST = ROOT / "tests/unit/remediator/test_any_order.py"
+# Their files compute for minutes, each in one worker: beside tests that wait.
+LONGEST = "test_any_order"
 # Marks of tests that mostly wait for services.
 WAITING = ("e2e", "slurm", "ray")
 # Marks of tests whose processes and services a busy machine may hold up.
@@ -66,7 +66,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest file and the tests that wait for services, then those that take seconds.
+    """Begin with the longest files and the tests that wait for services, then those that take seconds.
 
     At the end they would run alone, with a core idle beside them.
 
@@ -75,7 +75,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
     items.sort(
-        key=lambda item: (item.path != LONGEST, marks[item].isdisjoint(WAITING), "slow" not in marks[item]),
+        key=lambda item: (
+            not item.path.name.startswith(LONGEST),
+            marks[item].isdisjoint(WAITING),
+            "slow" not in marks[item],
+        )
     )
     for item in items:
         if IN_CI and not marks[item].isdisjoint(RUN_AGAIN):
