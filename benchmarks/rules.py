@@ -187,7 +187,7 @@ def measure() -> list[Table]:
     found = [_measure(int(size.removeprefix("head:")), has_nodes=not size.startswith("head:")) for size in _SIZES]
     tables = [_shares(found)]
     whole = sorted((each for each in found if each.calm is not None), key=lambda each: (each.has_nodes, each.runs))
-    if whole:
+    if whole and whole[-1].has_nodes:
         _write_every_rule(whole[-1])
     return [*tables, _groups(whole[-1]), _rules(whole[-1])] if whole else tables
 
