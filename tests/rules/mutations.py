@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from tests.rules import promql
-from tests.rules.cases import apart, labels, read_documents, time_of
+from tests.rules.cases import apart, labels, metrics_of, read_documents, time_of
 from tests.rules.mutants import Mutant, mutants
 from tests.rules.promtool import evaluate
 from tests.rules.side_by_side import copied_rule, failures, numbers_in, unreadable, with_copies
@@ -205,6 +205,24 @@ class Bundle:
         assert cases, f"no test of {stem} begins with {about!r}"
         self._write_rules(loaded, lambda place: [self._stripped(place, cases)], folder)
         return self._write_document(stem, [self._restricted(test, loaded) for test in cases], folder)
+
+    def write_file_with_all(self, stem: str, folder: Path) -> Path:
+        """Write a file of tests with all rules, but for those that can have no result on its series."""
+        cases = [test for each, test in self.cases if each == stem]
+        loaded = self._with_results(set().union(*map(metrics_of, cases)))
+        self._write_rules(loaded, lambda place: [self._stripped(place, cases)], folder)
+        return self._write_document(stem, cases, folder)
+
+    def _with_results(self, shown: set[str]) -> set[Place]:
+        found: set[Place] = set()
+        while more := {
+            place
+            for place, rule in self._rules.items()
+            if place not in found and promql.may_answer(promql.parse(str(rule["expr"])), shown)
+        }:
+            found |= more
+            shown |= self._names(more)
+        return found
 
     def shortest(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[str, dict[str, Any]]:
         """Return the file and the shortest of the tests that are wanted, of those played side by side one by itself."""

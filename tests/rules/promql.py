@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 _TOKEN = re.compile(
@@ -87,6 +87,19 @@ def metrics(node: Node) -> Iterator[str]:
         if each.kind == "selector":
             by_name = [value for label, _, value in each.matchers if label == "__name__"]
             yield each.name or "".join(by_name)
+
+
+def may_answer(node: Node, shown: Collection[str]) -> bool:
+    """Return whether an expression can have a result where only the metrics in `shown` have series, besides ALERTS."""
+    if node.kind == "selector":
+        return node.name in shown or node.name in {"", "ALERTS"}
+    if node.kind == "call" and node.name in {"absent", "absent_over_time", "scalar"}:
+        return True
+    if node.kind == "binary" and node.name == "or":
+        return any(may_answer(each, shown) for each in node.children)
+    if node.kind == "binary" and node.name == "unless":
+        return may_answer(node.children[0], shown)
+    return all(may_answer(each, shown) for each in node.children)
 
 
 @dataclass

@@ -74,18 +74,13 @@ def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(
 @pytest.mark.tools
 def test_nothing_fires_in_the_first_hour_of_a_healthy_cluster(tools: Tools, tmp_path: Path) -> None:
     """The other five hours are played with all of its file."""
-    document = with_all_rules("healthy")
+    document = read_documents(FOLDER)["healthy"]
+    document["rule_files"] = [str(ROOT / "rules" / each / "*.yml") for each in ("alerts", "recording")]
     for test in document["tests"]:
         test["promql_expr_test"] = [each for each in test["promql_expr_test"] if time_of(each) <= 3600]
         assert test["promql_expr_test"]
     (tmp_path / "test.yml").write_text(json.dumps(document), encoding="utf-8")
     check(tools, tmp_path / "test.yml")
-
-
-def with_all_rules(stem: str) -> dict[str, Any]:
-    document = read_documents(FOLDER)[stem]
-    document["rule_files"] = [str(ROOT / "rules" / each / "*.yml") for each in ("alerts", "recording")]
-    return document
 
 
 def check(tools: Tools, path: Path) -> None:
@@ -97,9 +92,8 @@ def check(tools: Tools, path: Path) -> None:
 @pytest.mark.tools
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_with_all_rules_nothing_else_fires(tools: Tools, tmp_path: Path, path: Path) -> None:
-    (tmp_path / "test.yml").write_text(json.dumps(with_all_rules(path.stem)), encoding="utf-8")
-    check(tools, tmp_path / "test.yml")
+def test_with_all_rules_nothing_else_fires(tools: Tools, bundle: Bundle, tmp_path: Path, path: Path) -> None:
+    check(tools, bundle.write_file_with_all(path.stem, tmp_path))
 
 
 @pytest.mark.tools

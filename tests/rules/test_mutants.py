@@ -36,6 +36,33 @@ def test_operators_bind_as_in_prometheus(expression: str, outermost: str, operan
     assert [expression[each.start : each.end] for each in root.children] == operands
 
 
+@pytest.mark.parametrize(
+    ("expression", "may"),
+    [
+        ("a", True),
+        ("b", False),
+        ("a > 1", True),
+        ("a and b", False),
+        ("a * on (x) group_left (y) b", False),
+        ("a or b", True),
+        ("b or on (x) a", True),
+        ("b or c", False),
+        ("a unless b", True),
+        ("b unless a", False),
+        ("sum by (x) (rate(b[5m]))", False),
+        ("topk(1, a) + time()", True),
+        ("-(b)", False),
+        ("absent(b)", True),
+        ("vector(1)", True),
+        ("a - scalar(b)", True),
+        ('ALERTS{alertname="c"}', True),
+        ('{__name__=~"b.*"}', True),
+    ],
+)
+def test_an_expression_can_have_a_result_where_its_metrics_are_shown(expression: str, may: bool) -> None:
+    assert promql.may_answer(promql.parse(expression), {"a"}) == may
+
+
 @pytest.mark.parametrize("expression", ["a >", "sum by (a (b)", "a[5m", "a b", '{a="b"', "a $ b"])
 def test_what_is_no_promql_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
