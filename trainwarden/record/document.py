@@ -66,12 +66,9 @@ class JsonObject:
         modified: when the file was last changed, Unix seconds.
         problems: the list that lines are added to; a new one if None.
         owner: uid that the file belongs to, None if unknown.
-
-    Attributes:
-        before: parts of the document as they were read last, by a number of theirs; for readers that can use them.
     """
 
-    __slots__ = ("before", "modified", "owner", "problems", "values")
+    __slots__ = ("modified", "owner", "problems", "values")
 
     def __init__(
         self,
@@ -83,7 +80,6 @@ class JsonObject:
         self.values = values
         self.modified = modified
         self.owner = owner
-        self.before: Mapping[int, Any] = {}
         self.problems: list[str] = [] if problems is None else problems
 
     def text(self, key: str) -> str | None:

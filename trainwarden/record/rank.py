@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 
 from trainwarden.record.clock import from_own_form
-from trainwarden.record.document import JsonObject, Unreadable, read_json
+from trainwarden.record.document import FileContent, JsonObject, Unreadable, parse_json, read_file, read_json
 from trainwarden.record.folder import RANKS
 from trainwarden.record.metadata import PHASE, STATUS
 from trainwarden.record.schema import (
     INTEGER,
     OWNER,
-    PLAIN_NUMBERS,
     PROBLEMS,
     TEXT,
     TIME,
@@ -44,6 +43,8 @@ _MAX_RANK = 10**7 - 1
 _MAX_PROBLEMS = 3
 _HASH_DIGITS = 8
 _OLD_SECONDS = 60.0
+# Of a step that is read without JSON, and of a time as the library writes it.
+_STEP_DIGITS, _TIME_BYTES = 11, 27
 
 
 def is_section(name: str) -> bool:
@@ -103,40 +104,16 @@ def _order(beat: RankBeat) -> tuple[float, bool]:
     return beat.time or 0.0, beat.status not in (None, "running")
 
 
-def _next_beat(before: RankBeat, values: dict[str, Any], owner: int | None) -> RankBeat | None:
-    """Return the beat that `values` spell if only its step and time differ from those before; else None.
-
-    Of a rank that trains nothing else changes, and an exporter reads thousands of such beats.
-    """
-    step, stated = values.get("step"), values.get("time")
-    if type(step) is not int or type(stated) is not str or not 0 <= step < PLAIN_NUMBERS:
-        return None
-    time = from_own_form(stated)
-    given = before.__dict__.copy()
-    given["step"], given["time"] = step, stated
-    values["owner"] = owner
-    # A value that equals what was read of one would be read as the same again.
-    if time is None or given != values:
-        return None
-    given["time"] = time
-    beat = RankBeat.__new__(RankBeat)
-    beat.__dict__ = given
-    return beat
-
-
 def _read_beats(source: JsonObject, name: str) -> tuple[RankBeat, ...]:
     beats = []
     for number, values in enumerate(source.objects(name)):
         if number == MAX_RANKS_OF_HOST:
             source.problems.append(f"{name}: more than {MAX_RANKS_OF_HOST} ranks of a host, which are left out")
             break
-        rank = values.get("rank")
-        before = source.before.get(rank) if type(rank) is int else None
-        beat = before and _next_beat(before, values, source.owner)
         # Each rank answers for what it wrote itself: its problems are its own.
-        beat = beat or read_part(RankBeat, JsonObject(values, source.modified, owner=source.owner))
+        beat = read_part(RankBeat, JsonObject(values, source.modified, owner=source.owner))
         if beat is None or beat.rank > _MAX_RANK:
-            source.problems.append(f"{name}[{number}].rank: {str(rank)[:60]!r} is no rank")
+            source.problems.append(f"{name}[{number}].rank: {str(values.get('rank'))[:60]!r} is no rank")
         else:
             beats.append(beat)
     return tuple(beats)
@@ -168,21 +145,74 @@ def host_file(host: str, digits: str) -> str:
     return f"{RANKS}/{_as_name(host)}-{digits}.json"
 
 
-def read_host(
-    folder: str | os.PathLike[str], name: str, before: Mapping[int, RankBeat] | None = None
-) -> HostBeats | Unreadable | None:
-    """Return the file of a host's ranks; None if there is none.
+def read_host(folder: str | os.PathLike[str], name: str) -> HostBeats | Unreadable | None:
+    """Return the file of a host's ranks; None if there is none."""
+    path = os.path.join(folder, name)
+    content = read_file(path, _MAX_HOST_BYTES)
+    return _host_beats(content, path) if isinstance(content, FileContent) else content
+
+
+def _host_beats(content: FileContent, path: str) -> HostBeats | Unreadable:
+    source = parse_json(content, path)
+    return HostBeats.from_json(source) if isinstance(source, JsonObject) else source
+
+
+class HostFile:
+    """Reads the file of a host's ranks again and again.
+
+    While a rank trains only its step and its time change. Where the rest of the file is that of before, which a hash
+    shows without keeping it, nothing else is parsed.
+    """
+
+    def __init__(self) -> None:
+        self._rest: int | None = None
+        self._known = HostBeats()
+
+    def read(self, folder: str | os.PathLike[str], name: str) -> HostBeats | Unreadable | None:
+        """Return what `read_host` does."""
+        path = os.path.join(folder, name)
+        content = read_file(path, _MAX_HOST_BYTES)
+        if not isinstance(content, FileContent):
+            return content
+        if self._rest is not None:
+            rest, beats = _with_steps(content, self._known.ranks)
+            if rest == self._rest:
+                self._known = self._known.replace(ranks=beats)
+                return self._known
+        found, self._rest = _host_beats(content, path), None
+        if isinstance(found, HostBeats):
+            rest, beats = _with_steps(content, found.ranks)
+            # Where a key of that name stands elsewhere too, what was found is not that of the ranks.
+            if beats == found.ranks:
+                self._rest, self._known = rest, found
+        return found
+
+
+def _with_steps(content: FileContent, beats: Sequence[RankBeat]) -> tuple[int | None, tuple[RankBeat, ...]]:
+    """Return a hash of all of a file but the steps and times of its ranks, and the beats with these; None without one.
 
     Args:
-        folder: of the run.
-        name: of the file in it.
-        before: the beats that were read last, by rank, if it is read again and again: it takes less time with them.
+        content: of the file, as the library writes it.
+        beats: those that it is to have, in its order.
     """
-    source = read_json(os.path.join(folder, name), _MAX_HOST_BYTES)
-    if not isinstance(source, JsonObject):
-        return source
-    source.before = before or {}
-    return HostBeats.from_json(source)
+    first, *pieces = content.data.decode("latin-1").split('"step": ')
+    if len(pieces) != len(beats):
+        return None, ()
+    rest: list[object] = [content.owner, first]
+    found = []
+    for beat, piece in zip(beats, pieces, strict=True):
+        step, _, behind = piece.partition(",")
+        between, _, tail = behind.partition('"time": "')
+        time = from_own_form(tail[:_TIME_BYTES])
+        if time is None or not step.isdecimal() or len(step) > _STEP_DIGITS:
+            return None, ()
+        rest += (between, tail[_TIME_BYTES:])
+        given = beat.__dict__.copy()
+        given["step"], given["time"] = int(step), time
+        moved = RankBeat.__new__(RankBeat)
+        moved.__dict__ = given
+        found.append(moved)
+    return hash(tuple(rest)), tuple(found)
 
 
 def host_files(folder: str | os.PathLike[str]) -> list[str]:
@@ -213,7 +243,7 @@ def read_ranks(
     host: str | None = None,
     names: Iterable[str] | None = None,
     limit: int | None = None,
-    before: Mapping[int, RankBeat] | None = None,
+    hosts: dict[str, HostFile] | None = None,
 ) -> list[RankBeat | Unreadable]:
     """Return the newest beat of each rank and attempt, by rank: compare `attempt_key`; then what cannot be read.
 
@@ -223,13 +253,13 @@ def read_ranks(
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         names: of the files in the folder of ranks, those of `holds_ranks`; they are looked for if None.
         limit: reading ends once there are more.
-        before: as in `read_host`.
+        hosts: what is kept of the files of hosts, by name, if the folder is read again and again.
     """
     if names is None:
         names = [name for name in _names(folder) if holds_ranks(name, host)]
     beats: list[RankBeat] = []
     unreadable: list[Unreadable] = []
-    for some, problem in _read_files(folder, names, ranks, before):
+    for some, problem in _read_files(folder, names, ranks, hosts):
         beats += some
         if problem is not None:
             unreadable.append(problem)
@@ -313,7 +343,7 @@ def _read_files(
     folder: str | os.PathLike[str],
     names: Iterable[str],
     ranks: Container[int] | None,
-    before: Mapping[int, RankBeat] | None = None,
+    hosts: dict[str, HostFile] | None = None,
 ) -> Iterator[tuple[Sequence[RankBeat], Unreadable | None]]:
     """Yield the beats of each file, and what of it cannot be read."""
     for name in names:
@@ -327,7 +357,8 @@ def _read_files(
                 elif source is not None:
                     yield (), source
         elif _host_of(name) is not None:
-            beats = read_host(folder, f"{RANKS}/{name}", before)
+            file = f"{RANKS}/{name}"
+            beats = read_host(folder, file) if hosts is None else hosts.setdefault(name, HostFile()).read(folder, file)
             if isinstance(beats, HostBeats):
                 problem = None
                 if beats.problems:

@@ -77,7 +77,7 @@ _read_text, _read_integer, _read_time = JsonObject.text, JsonObject.integer, Jso
 # The types of which a value may be plain: what its reader would return, and no other.
 _PLAIN_TYPES: Mapping[Any, type] = {_read_text: str, _read_integer: int, JsonObject.number: float}
 # Below the last time that can be written, in Unix seconds.
-PLAIN_NUMBERS = 2**37
+_PLAIN_NUMBERS = 2**37
 
 # Characters of a text that people read.
 MAX_MESSAGE = 4000
@@ -156,10 +156,10 @@ class RecordDocument:
             # What most values are, read without their readers: the exporter reads many documents.
             kind = type(value)
             if kind is plain_type:
-                if value.isascii() if plain_type is str else 0 <= value < PLAIN_NUMBERS:
+                if value.isascii() if plain_type is str else 0 <= value < _PLAIN_NUMBERS:
                     given[name] = value
                     continue
-            elif read is _read_time and kind is str and 0 <= (seconds := from_own_form(value) or -1.0) < PLAIN_NUMBERS:
+            elif read is _read_time and kind is str and 0 <= (seconds := from_own_form(value) or -1.0) < _PLAIN_NUMBERS:
                 given[name] = seconds
                 continue
             if (found := read(source, name)) is not None:

@@ -12,6 +12,7 @@ from trainwarden.record.document import Unreadable
 from trainwarden.record.rank import (
     MAX_RANKS_OF_HOST,
     HostBeats,
+    HostFile,
     RankBeat,
     host_file,
     host_files,
@@ -88,21 +89,27 @@ def test_of_the_files_of_a_rank_the_newest_counts(ranks: Ranks) -> None:
         {"sections": {"load": "long"}},
         {"gpu": 3},
         {"unheard": "of"},
+        {"unheard": {"step": 5, "time": "2026-01-01T00:00:05.000000Z"}},
+        {"step": None, "unheard": {"step": 5, "time": "2026-01-01T00:00:05.000000Z"}},
+        {"sections": {"step": 1.5, "time": 2.0}},
+        {"host": '"step": 6,"time": "2026-01-01T00:00:05.000000Z"'},
     ],
     ids=str,
 )
-def test_a_beat_reads_the_same_beside_the_one_before(ranks: Ranks, change: dict[str, object]) -> None:
-    """Of what only step and time differ, nothing else is read again: whatever differs, nothing of before may stay."""
-    first = {"rank": 0, "step": 5, "status": "running", "time": "2026-01-01T00:00:05.000000Z", "pid": 12}
-    first["sections"] = {"load": 1.5}
-    ranks.host("a", first)
-    before = {beat.rank: beat for beat in read_ranks(ranks.folder) if isinstance(beat, RankBeat)}
-    ranks.host("a", {key: value for key, value in {**first, **change}.items() if value is not None})
-    found = read_ranks(ranks.folder, before=before)
-    assert found == read_ranks(ranks.folder)
-    assert [vars(one) for one in found if isinstance(one, RankBeat)] == [
-        vars(one) for one in read_ranks(ranks.folder) if isinstance(one, RankBeat)
-    ]
+def test_a_file_of_a_host_that_is_read_again_reads_as_at_first(ranks: Ranks, change: dict[str, object]) -> None:
+    """Where only steps and times differ nothing else is parsed: whatever else differs, nothing of before may stay."""
+    hosts: dict[str, HostFile] = {}
+    first: dict[str, object] = {"rank": 0, "step": 5, "status": "running", "time": "2026-01-01T00:00:05.000000Z"}
+    first |= {"pid": 12, "sections": {"load": 1.5}}
+    moved = {"step": 8, "time": "2026-01-01T00:00:08.000000Z"}
+    for values in ({}, moved, change, change, moved, {**moved, **change}, {}):
+        beat = {key: value for key, value in {**first, **values}.items() if value is not None}
+        ranks.host("a", beat, {**first, **values, "rank": 3})
+        found, fresh = read_ranks(ranks.folder, hosts=hosts), read_ranks(ranks.folder)
+        assert found == fresh
+        assert [vars(one) for one in found if isinstance(one, RankBeat)] == [
+            vars(one) for one in fresh if isinstance(one, RankBeat)
+        ]
 
 
 def test_an_end_counts_of_two_beats_of_the_same_moment(ranks: Ranks) -> None:

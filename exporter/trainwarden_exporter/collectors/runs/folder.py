@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Progress
-    from trainwarden.record.rank import RankBeat
+    from trainwarden.record.rank import HostFile, RankBeat
     from trainwarden.record.sentinels import Sentinel
     from trainwarden_exporter.core.metric import CachedSamples
 
@@ -185,6 +185,7 @@ class RunFolder:
         self._completion = CachedFile(COMPLETE, partial(read_sentinel, COMPLETE, limit))
         self._ranks = CachedFile(RANKS, self._read_ranks)
         self._superseded: dict[int, CachedFile[[], Superseded]] = {}
+        self._hosts: dict[str, HostFile] = {}
         self._too_many_ranks = False
         self._traces: list[str] = []
         self._changed: int | None = None
@@ -377,7 +378,7 @@ class RunFolder:
         """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""
         # Of a process that crashes only the content of its trace changes, which began with it.
         self._traces = []
-        found = read_rank_files(files, self._limits, self._host, traces=self._traces, before=self._built.ranks)
+        found = read_rank_files(files, self._limits, self._host, traces=self._traces, hosts=self._hosts)
         if isinstance(found, Unreadable):
             return found
         beats = bounded_beats(beat for beat in found if not isinstance(beat, Unreadable))

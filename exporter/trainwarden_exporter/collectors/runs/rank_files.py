@@ -13,9 +13,7 @@ from trainwarden.record.folder import RANKS
 from trainwarden.record.rank import holds_ranks, read_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from trainwarden.record.rank import RankBeat
+    from trainwarden.record.rank import HostFile, RankBeat
     from trainwarden_exporter.collectors.runs.limits import RunLimits
     from trainwarden_exporter.core.owned_folder import OwnedFolder
 
@@ -29,7 +27,7 @@ def read_rank_files(
     host: str | None,
     most: int | None = None,
     traces: list[str] | None = None,
-    before: Iterable[RankBeat] = (),
+    hosts: dict[str, HostFile] | None = None,
 ) -> list[RankBeat | Unreadable] | Unreadable:
     """Return the ranks of the folder's owner, by rank, then what cannot be read; or why none is read.
 
@@ -39,7 +37,7 @@ def read_rank_files(
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         most: of so many files or ranks at most any is read; `limits.rank_files` if None.
         traces: takes the names of the traces of crashes in the same folder.
-        before: the beats of the same folder that were read last, with which it takes less time.
+        hosts: what is kept of the files of hosts, by name, if the folder is read again and again.
     """
     place = files.path_of(RANKS)
     most = limits.rank_files if most is None else most
@@ -66,13 +64,16 @@ def read_rank_files(
         return Unreadable(place, error.strerror or str(error))
     finally:
         os.close(descriptor)
+    if hosts:
+        for gone in hosts.keys() - set(names):
+            del hosts[gone]
     if len(names) > most:
         return Unreadable(place, f"holds the files of more than {most} ranks")
     if size > limits.rank_bytes:
         return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
     files.may_read(size)
     with reading_any():
-        found = read_ranks(files.as_path, names=sorted(names), limit=most, before={beat.rank: beat for beat in before})
+        found = read_ranks(files.as_path, names=sorted(names), limit=most, hosts=hosts)
     if len(found) > most:
         return Unreadable(place, f"holds more than {most} ranks")
     owner = files.owner
