@@ -12,6 +12,7 @@ from tests.unit.exporter.runs_tree import opened_files
 from tests.users import ANOTHER, needs_root
 from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
 from trainwarden.signals.tailing.template import Template
+from trainwarden_exporter.collectors.logs import packs
 from trainwarden_exporter.collectors.logs.problems import LogProblems
 
 pytestmark = needs_root
@@ -194,3 +195,14 @@ def test_what_root_lets_everybody_read_is_a_users_log_unless_only_its_own_are(tm
     os.close(open_log(str(tmp_path / "log"), OwnedRoots([str(tmp_path)], ANOTHER)))
     with pytest.raises(Refused, match="belongs to another user"):
         open_log(str(tmp_path / "log"), OwnedRoots([str(tmp_path)], ANOTHER, alone=True))
+
+
+def test_of_a_folder_with_very_many_logs_few_names_are_kept(tree: LogsTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "MAX_PATHS", 5)
+    tree.runs.metadata("r")
+    tree.write("r", OOM)
+    for number in range(20):
+        tree.write("r", "", name=f"logs/{number}.txt")
+    tree.look()
+    assert tree.count("r", "cuda_oom") == 1
+    assert (tree.value("trainwarden_log_files", outcome="followed") or 0) <= 6

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from trainwarden.signals.tailing import template as template_module
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
 
 
@@ -62,3 +67,46 @@ def test_what_is_no_template_is_named(text: str) -> None:
 def test_a_template_has_the_folder_that_everything_lies_in() -> None:
     template = Template.parse("/scratch/logs-%j/out.*")
     assert (template.root, template.names_run, template.names_node) == ("/scratch", True, False)
+
+
+def test_a_pattern_matches_what_globs_match(tmp_path: Path) -> None:
+    for name in ("a/x.out", "a/.hidden.out", "b/x.out", "b/y.txt", ".c/x.out", "[d]/x.out"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "e").symlink_to("a")
+    (tmp_path / "b/dead.out").symlink_to("nowhere")
+    for pattern in ("*/x.out", "?/*.out", "[ab]/*", "*/.h*", "*/nothing", ".*/*.out", "*/*/x", "**/x.out"):
+        expected = sorted(glob.glob(f"{tmp_path}/{pattern}"))  # noqa: PTH207  # what it is compared with
+        assert Template.parse(f"{tmp_path}/{pattern}").paths({"run_id": "r"}) == expected
+    assert Template.parse(f"{tmp_path}/{{run_id}}/x*").paths({"run_id": "[d]"}) == [f"{tmp_path}/[d]/x.out"]
+
+
+class NotedNames:
+    """What `os.scandir` returns, whose names are noted as they are asked for."""
+
+    def __init__(self, found: Any, names: list[str]) -> None:
+        self._found, self._names = found, names
+
+    def __enter__(self) -> NotedNames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._found.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        for entry in self._found:
+            self._names.append(entry.name)
+            yield entry
+
+
+def test_of_a_folder_with_very_many_names_no_more_are_looked_at_than_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        (tmp_path / f"{number}.out").touch()
+    names: list[str] = []
+    real = os.scandir
+    monkeypatch.setattr(template_module, "MAX_PATHS", 3)
+    monkeypatch.setattr(os, "scandir", lambda path: NotedNames(real(path), names))
+    assert len(Template.parse(f"{tmp_path}/*.out").paths({"run_id": "r"})) == 3
+    assert len(names) == 3

@@ -1,7 +1,10 @@
 """Where a run's logs are, as a pattern that names the run: `/logs/{run_id}/*.out`, `/scratch/slurm-%A_%a.out`."""
 
+import contextlib
+import fnmatch
 import glob
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -81,7 +84,7 @@ class Template:
         pattern = "".join((*parts, self.text[end:]))
         if not glob.has_magic(pattern):
             return [pattern]
-        return sorted(itertools.islice(glob.iglob(pattern), MAX_PATHS))  # noqa: PTH207  # absolute
+        return sorted(itertools.islice(_matching("", pattern.split("/")[1:]), MAX_PATHS))
 
     def runs(self) -> Iterator[str]:
         """Yield the ids of the runs that have files by this template; none if it does not contain `{run_id}`."""
@@ -101,13 +104,37 @@ class Template:
         matcher = re.compile("".join((*expression, _expression(self.text[end:]))))
         pattern.append(self.text[end:])
         found = set()
-        for path in itertools.islice(glob.iglob("".join(pattern)), MAX_PATHS):  # noqa: PTH207  # absolute
+        for path in itertools.islice(_matching("", "".join(pattern).split("/")[1:]), MAX_PATHS):
             if (named_by := matcher.fullmatch(path)) and named_by["run_id"] not in found:
                 found.add(named_by["run_id"])
                 try:
                     yield check_run_id(named_by["run_id"])
                 except InvalidRunId:
                     continue
+
+
+def _matching(folder: str, parts: list[str]) -> Iterator[str]:
+    """Yield the paths in a folder that match the parts of a pattern, as `glob.iglob` does, which lists a folder whole.
+
+    A folder of a user may hold a million names.
+    """
+    part, *rest = parts
+    if not glob.has_magic(part):
+        path = f"{folder}/{part}"
+        if rest:
+            yield from _matching(path, rest)
+        elif os.path.lexists(path):
+            yield path
+        return
+    matches = re.compile(fnmatch.translate(part)).match
+    with contextlib.suppress(OSError), os.scandir(folder or "/") as entries:
+        for entry in entries:
+            if matches(entry.name) and (part.startswith(".") or not entry.name.startswith(".")):
+                path = f"{folder}/{entry.name}"
+                if rest:
+                    yield from _matching(path, rest)
+                else:
+                    yield path
 
 
 def _value(match: "re.Match[str]", values: Mapping[str, str]) -> str | None:

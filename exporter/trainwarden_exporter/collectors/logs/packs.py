@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 from typing import TYPE_CHECKING
@@ -11,12 +12,13 @@ from trainwarden.record.folder import LOG
 from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import is_inside
-from trainwarden.signals.tailing.template import EXPECTED_RUN, InvalidTemplate, Template
+from trainwarden.signals.tailing.template import EXPECTED_RUN, MAX_PATHS, InvalidTemplate, Template
 from trainwarden_exporter.collectors.logs.users_packs import UsersPacks
 from trainwarden_exporter.core.memory import release_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from trainwarden_exporter.collectors.logs.problems import LogProblems
     from trainwarden_exporter.core.shared_state import WatchedRun
@@ -29,6 +31,7 @@ MAX_LOOKED = 10_000
 # The source of the logs in a run's record.
 OF_RECORD = ""
 # The log of an earlier attempt, renamed by the next: it was read under its old name.
+_LOG = re.compile(r"[^.].*\.txt", re.DOTALL)
 _RENAMED = re.compile(r"training_log_\d+_\d+\.txt")
 
 
@@ -95,13 +98,8 @@ class LogPacks:
         if run.folder is not None and run.owned:
             main = run.folder / LOG
             paths[str(main)] = OF_RECORD
-            try:
-                names = sorted(entry.name for entry in main.parent.iterdir())
-            except OSError:
-                names = []
-            for name in names:
-                if name.endswith(".txt") and not name.startswith(".") and not _RENAMED.fullmatch(name):
-                    paths[str(main.parent / name)] = OF_RECORD
+            for name in _logs_in(main.parent):
+                paths[str(main.parent / name)] = OF_RECORD
         for template in self._templates_of(run, searcher):
             if template.names_run and (run.owned or run.on_node or template.names_node):
                 for path in template.paths(run.values):
@@ -147,6 +145,18 @@ class LogPacks:
                 os.path.realpath(template.root), self._roots
             )
         return known
+
+
+def _logs_in(folder: Path) -> list[str]:
+    """Return the names of the logs in a record's folder of logs, of more than `MAX_PATHS` any."""
+    try:
+        with os.scandir(folder) as entries:  # one name after the other: there may be a million
+            found = (
+                entry.name for entry in entries if _LOG.fullmatch(entry.name) and not _RENAMED.fullmatch(entry.name)
+            )
+            return sorted(itertools.islice(found, MAX_PATHS))
+    except OSError:
+        return []
 
 
 def _compiled(pack: str) -> Searcher:
