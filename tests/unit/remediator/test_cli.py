@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,13 @@ def test_a_decision_log_that_is_not_there_gets_status_2(tmp_path: Path, capsys: 
     assert main(["decisions", f"--state-dir={tmp_path}"]) == 2
     assert "there is no decision log here; expected the --state-dir of a remediator" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_check_of_a_policy_loads_neither_the_service_nor_a_database() -> None:
+    """`trainwarden up` makes one for each start: it took four times as long."""
+    code = (
+        "import sys; from trainwarden_remediator.cli import main; main(['check-policy', 'none']); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & {"sqlalchemy", "prometheus_client", "trainwarden_remediator.app"} == set()
