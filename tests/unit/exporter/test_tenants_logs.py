@@ -206,3 +206,16 @@ def test_of_a_folder_with_very_many_logs_few_names_are_kept(tree: LogsTree, monk
     tree.look()
     assert tree.count("r", "cuda_oom") == 1
     assert (tree.value("trainwarden_log_files", outcome="followed") or 0) <= 6
+
+
+def test_of_logs_that_are_not_followed_or_cannot_be_read_little_is_kept(tmp_path: Path) -> None:
+    tree = LogsTree(tmp_path, max_files=1)
+    tree.runs.metadata("r")
+    tree.write("r", OOM)
+    for number in range(300):
+        tree.write("r", "", name=f"logs/{number}.txt")
+        os.mkfifo(tree.runs.path / "r" / "logs" / f"pipe-{number}.txt")
+    tree.look()
+    run = tree.collector._runs["r"]
+    assert (len(run.logs), len(run._sources)) == (1, 1)
+    assert len(run.unreadable) <= 256

@@ -33,6 +33,8 @@ _MESSAGE = 400
 # Of a message with fields: what of it is shown, and the fields in it.
 _SHOWN, _FIELDS = 190, 120
 _FINISHED = 64
+# Paths that are remembered and counted, of one run.
+_MAX_UNREADABLE = 256
 # Longer than a progress bar or a training loop leaves a record incomplete.
 SILENT_SECONDS = 30.0
 # How long a rotation by copying may take until the original is cut off.
@@ -116,7 +118,7 @@ class RunLogs:
     def access(self, path: str, act: Callable[[], object], problems: LogProblems) -> bool:
         """Do something with a file; return whether it succeeded, and note one that is there and cannot be read."""
         outcome = problems.isolate(path, act)
-        if outcome == FAILED:
+        if outcome == FAILED and len(self.unreadable) < _MAX_UNREADABLE:
             self.unreadable.add(path)
         return outcome == DONE
 
@@ -139,7 +141,7 @@ class RunLogs:
             now: Unix seconds.
             problems: counts what cannot be read.
         """
-        wanted = self._sources = dict(paths)
+        wanted = dict(paths)
         self._copies = {path: copy for path, copy in self._copies.items() if path in wanted}
         for log in self.logs.values():
             self._finished += log.follower.take_finished()
@@ -159,6 +161,8 @@ class RunLogs:
             # A file that was renamed is followed under its old name to its end.
             if self.logs[path].follower.identity is None:
                 self._finish(self.logs.pop(path))
+        # Of the others, of which a run may have thousands, nothing is kept.
+        self._sources = {path: wanted[path] for path in self.logs.keys() & wanted.keys()}
         # Only a file older than the first sample of the run may be long; later ones are read from their beginning.
         self._first_read = 2**62
         return self._polled(new, now, problems), left_out
