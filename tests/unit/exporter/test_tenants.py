@@ -268,6 +268,19 @@ def test_what_is_kept_of_large_records_is_small(tmp_path: Path) -> None:
     assert (large - small) / 10 < 3 * 2**14
 
 
+def test_of_what_cannot_be_used_of_a_record_little_is_kept(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("r")
+    for rank in range(300):
+        tree.write("r", f"ranks/{rank}.json", "{")
+        tree.rank("s", rank, step="x", gpu="y")
+    tree.samples()
+    folders = tree.collector._discovery._folders.values()
+    assert max(len(folder.problems) for folder in folders) == 20
+    assert tree.value("trainwarden_runs_unreadable", reason="unreadable") == 20
+    assert tree.value("trainwarden_runs_unreadable", reason="unexpected_value") == 20
+
+
 def crashed(tree: RunsTree, run_id: str, names: int = 0) -> None:
     """Write a run whose only rank crashed, and so many traces of other ranks beside its own, without a crash."""
     tree.metadata(run_id, attempt_key=KEY, start_time=to_iso(NOW - 100))

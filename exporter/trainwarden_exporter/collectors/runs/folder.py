@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,6 +66,8 @@ T = TypeVar("T")
 LAST_LINE = NEEDED, ALWAYS, NEVER = "needed", "always", "never"
 # Each other line makes a new series, so it is read again when the state changes, and otherwise only after:
 LAST_LINE_SECONDS = 60.0
+# What cannot be used of one record: so much is counted, and kept while the record stays as it is.
+MAX_PROBLEMS = 20
 # Of so many attempts before the present one is looked whether they still live.
 MAX_RIVALS = 3
 # A folder that was not written to for so long belongs to a run that is over, however far off its writer's clock is.
@@ -331,6 +334,8 @@ class RunFolder:
         for document in (metadata, progress):
             if document:
                 self.problems += [RecordProblem(UNEXPECTED, self.run_id, problem) for problem in document.problems]
+        ranks = self._usable_ranks(files.ranks)
+        del self.problems[MAX_PROBLEMS:]
         return RunRecord(
             run_id=self.run_id,
             modified=files.modified,
@@ -343,7 +348,7 @@ class RunFolder:
             progress=progress,
             error=error,
             completion=completion,
-            ranks=self._usable_ranks(files.ranks),
+            ranks=ranks,
         )
 
     def steps(self, record: RunRecord, now: float) -> StepTimes:
@@ -387,7 +392,8 @@ class RunFolder:
         self._too_many_ranks = kept < len(beats)
         if self._kept_ranks is not None:
             self._kept_ranks.keep(self.run_id, files.owner, series_of_ranks(beats[:kept]))
-        return [*beats[:kept], *(each for each in found if isinstance(each, Unreadable))]
+        unreadable = (each for each in found if isinstance(each, Unreadable))
+        return [*beats[:kept], *itertools.islice(unreadable, MAX_PROBLEMS)]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):

@@ -27,7 +27,7 @@ REASONS = (INVALID_NAME, UNREADABLE, UNEXPECTED, BLOCKED, INTERNAL)
 MAX_LOGGED_AT_ONCE = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordProblem:
     """Something of a record that cannot be used: one of `REASONS`, the folder's name, the details for the log."""
 
