@@ -104,7 +104,7 @@ def test_a_file_of_a_host_that_is_read_again_reads_as_at_first(ranks: Ranks, cha
     moved = {"step": 8, "time": "2026-01-01T00:00:08.000000Z"}
     for values in ({}, moved, change, change, moved, {**moved, **change}, {}):
         beat = {key: value for key, value in {**first, **values}.items() if value is not None}
-        ranks.host("a", beat, {**first, **values, "rank": 3})
+        ranks.host("a", beat, {**beat, "rank": 3})
         found, fresh = read_ranks(ranks.folder, hosts=hosts), read_ranks(ranks.folder)
         assert found == fresh
         assert [vars(one) for one in found if isinstance(one, RankBeat)] == [
