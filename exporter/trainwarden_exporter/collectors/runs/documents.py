@@ -25,7 +25,7 @@ _MAX_TEXTS = {"message": 2048, "reason": 2048}
 # A longer path is left out, for a part of it is another path.
 _MAX_PATH = 1024
 _PATHS = ("signals", "log_path")
-_MAX_PROBLEMS = 20
+_MAX_PROBLEMS, _MAX_PROBLEMS_OF_RANK = 20, 2
 # Variables of its environment, in lower case: what names its logs, on which node the batch script runs, and
 # which network is asked for.
 PLACEHOLDERS = {
@@ -122,12 +122,15 @@ def read_superseded(attempt: int, limit: int, files: OwnedFolder) -> Superseded 
 
 def bounded_beats(beats: Iterable[RankBeat]) -> list[RankBeat]:
     """Return the beats of ranks, their texts cut as those of other documents, and the first of their problems."""
-    return [_bounded(beat, problems=beat.problems[:2]) if _is_large(beat) else beat for beat in beats]
-
-
-def _is_large(beat: RankBeat) -> bool:
-    longest = max(len(beat.host or ""), len(beat.uuid or ""), len(beat.attempt_key or ""))
-    return longest > _MAX_NAME or len(beat.problems) > 2
+    return [
+        beat
+        if len(beat.host or "") <= _MAX_NAME
+        and len(beat.uuid or "") <= _MAX_NAME
+        and len(beat.attempt_key or "") <= _MAX_NAME
+        and len(beat.problems) <= _MAX_PROBLEMS_OF_RANK
+        else _bounded(beat, problems=beat.problems[:_MAX_PROBLEMS_OF_RANK])
+        for beat in beats
+    ]
 
 
 def _bounded(document: D, **changes: object) -> D:

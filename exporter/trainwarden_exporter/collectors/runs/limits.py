@@ -94,8 +94,10 @@ class KeptRanks:
 
 def series_of_ranks(beats: Sequence[RankBeat]) -> int:
     """Return how many series ranks have, at most."""
-    of_beats = sum(SERIES_OF_RANK + len(beat.sections) + (beat.gpu_taken_bytes is not None) for beat in beats)
-    return of_beats + SERIES_OF_HOST * len({beat.host for beat in beats})
+    # Lists, which take half the time of generators: it is asked of every rank in every sample.
+    sections = sum([len(beat.sections) for beat in beats])
+    taken = sum([beat.gpu_taken_bytes is not None for beat in beats])
+    return SERIES_OF_RANK * len(beats) + sections + taken + SERIES_OF_HOST * len({beat.host for beat in beats})
 
 
 def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
