@@ -17,10 +17,11 @@ from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.collectors.runs import attempts, problems
+from trainwarden_exporter.collectors.runs import attempts, collector, problems
 from trainwarden_exporter.collectors.runs.limits import SERIES_OF_RANK, RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
 from trainwarden_exporter.core.line_budget import LineBudget
+from trainwarden_exporter.core.owned_folder import ReadBudget
 
 KEY = "local:77-1:0"
 AHEAD = 86_000.0
@@ -266,6 +267,46 @@ def test_what_is_kept_of_large_records_is_small(tmp_path: Path) -> None:
     kept(0)  # modules that are loaded when first needed would count as kept
     small, large = kept(1), kept(11)
     assert (large - small) / 10 < 3 * 2**14
+
+
+class FewTexts(ReadBudget):
+    """So little time that two texts of each user are made labels in a sample; notes which users they are of."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(2)
+        self.made: list[int] = []
+
+    def take(self, owner: int, size: int) -> bool:
+        self.made += [owner] * bool(size)
+        return super().take(owner, bool(size))
+
+
+@needs_root
+def test_a_user_with_many_long_messages_delays_its_own_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "ReadBudget", FewTexts)
+    tree = RunsTree(tmp_path / "runs")
+    for number in range(6):
+        tree.metadata(f"many-{number}", status="failed", reason=f"message {number}")
+        give(tree.path / f"many-{number}")
+    tree.metadata("zz-mine", status="failed", reason="mine")
+
+    def shown() -> list[str]:
+        return sorted(dict(labels)["run_id"] for labels in tree.samples()["training_failure_message_info"])
+
+    assert shown() == ["many-0", "many-1", "zz-mine"]
+    for _ in range(3):
+        shown()
+    assert len(shown()) == 7
+    budget = tree.collector._text_budget
+    assert isinstance(budget, FewTexts)
+    made = len(budget.made)
+    shown()
+    assert len(budget.made) == made  # what does not change is looked at once
+    # What was shown stays until there is time, but for another attempt.
+    for number in range(6):
+        tree.metadata(f"many-{number}", status="failed", reason=f"again {number}", attempt_key="local:77-1:1")
+        give(tree.path / f"many-{number}")
+    assert shown() == ["many-0", "many-1", "zz-mine"]
 
 
 def test_of_what_cannot_be_used_of_a_record_little_is_kept(tmp_path: Path) -> None:

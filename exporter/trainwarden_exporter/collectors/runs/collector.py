@@ -58,6 +58,7 @@ from trainwarden_exporter.collectors.runs.series import (
     settings_of,
 )
 from trainwarden_exporter.core.metric import CachedSamples, Families
+from trainwarden_exporter.core.owned_folder import ReadBudget
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, add_blocked
 
 if TYPE_CHECKING:
@@ -67,10 +68,13 @@ if TYPE_CHECKING:
     from trainwarden.record.thresholds import Thresholds
     from trainwarden_exporter.collectors.runs.discovery import DiscoveredRun
     from trainwarden_exporter.collectors.runs.folder import RunFolder
+    from trainwarden_exporter.collectors.runs.record import FailureVerdict
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.shared_state import SharedState
 
 _PLACE = operator.attrgetter("rank", "host", "gpu", "uuid", "gpu_taken_bytes", "pid")
+# In which texts of one user are made labels in one sample.
+TEXT_MICROSECONDS = 500_000
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
 
@@ -136,11 +140,13 @@ class RunsCollector:
         self._durations = AttemptDurations(now())
         self._processes = RankProcesses(procfs, host)
         self._filesystems = filesystems or RunFilesystems(path)
+        self._text_budget = ReadBudget(TEXT_MICROSECONDS)
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all runs; raise `OSError` if the runs folder exists and cannot be read."""
         now = self._now()
         self._problems.begin()
+        self._text_budget.begin()
         families, outcomes = Families(), Counter(dict.fromkeys(OUTCOMES, 0))
         found = self._discovery.discover(now)
         self._shared.owners = {each.folder.run_id: each.folder.owner for each in found if not each.copied}
@@ -220,15 +226,44 @@ class RunsCollector:
         add_log_progress(families, record, view, now)
         if verdict:
             verdict = self._evidence.refine(record, verdict)
-            add_verdict(families, record.run_id, verdict, now)
             last_line = folder.last_line or progress_line(record)
-            add_failure_message(families, record.run_id, verdict.message, last_line, verdict.hint)
+            self._add_texts(families, folder, record, verdict, (verdict.message, last_line, verdict.hint), now)
         else:
             quiet = is_quiet(record, folder.steps(record, now).advanced, now)
             cause = view.verdict if view and quiet else None
             message, hint = (cause.message, cause.hint) if cause else ("", "")
             last_line = folder.last_line or (progress_line(record) if quiet else None)
-            add_failure_message(families, record.run_id, message, last_line, hint)
+            self._add_texts(families, folder, record, None, (message, last_line, hint), now)
+
+    def _add_texts(
+        self,
+        families: Families,
+        folder: RunFolder,
+        record: RunRecord,
+        verdict: FailureVerdict | None,
+        texts: tuple[str, str | None, str],
+        now: float,
+    ) -> None:
+        """Add the failure, and the message, the last line of the log and the hint.
+
+        To look for secrets in a text takes a millisecond and more: it is done when the text changes, and for one user
+        for so long in a sample. Until then what was shown stays, unless it is of another attempt or state.
+        """
+        of, made_from = (record.state, record.attempt_key), (verdict, texts)
+        known = folder.cached_texts
+        if known is None or known[0] != of or known[1].made_from != made_from:
+            if self._text_budget.take(folder.owner, 0):
+                began = time.monotonic()
+                own = Families()
+                if verdict is not None:
+                    add_verdict(own, record.run_id, verdict, now)
+                add_failure_message(own, record.run_id, *texts)
+                known = folder.cached_texts = of, CachedSamples(made_from, own.columns())
+                self._text_budget.take(folder.owner, round(1e6 * (time.monotonic() - began)))
+            elif known is not None and known[0] != of:
+                known = folder.cached_texts = None
+        if known is not None:
+            families.extend(known[1].columns)
 
     def _add_cached(
         self, families: Families, folder: RunFolder, record: RunRecord, logged: float | None, now: float

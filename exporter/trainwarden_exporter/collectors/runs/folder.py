@@ -146,6 +146,7 @@ class RunFolder:
         cached: these samples, where they were made from the same before.
         cached_settings: those of its settings, which stay while only the progress changes.
         cached_places: those of where its ranks run.
+        cached_texts: those of its failure and the last texts, with the state and the attempt that they are of.
         last_line: of its log, where it is to be shown.
     """
 
@@ -200,6 +201,7 @@ class RunFolder:
         self.cached: CachedSamples | None = None
         self.cached_settings: CachedSamples | None = None
         self.cached_places: CachedSamples | None = None
+        self.cached_texts: tuple[tuple[str | None, str | None], CachedSamples] | None = None
         self._verdict: tuple[str | None, FailureVerdict] | None = None
         self._numbers: list[int] = []
         self._labels: list[tuple[str, str]] = []
