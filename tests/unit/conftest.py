@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from trainwarden.signals.literals import Literals
 
 # A busy machine must fail no test: none asserts anything about speed.
 settings.register_profile("trainwarden", deadline=None)
@@ -34,3 +37,24 @@ def no_process_without_the_mark(request: pytest.FixtureRequest) -> Iterator[None
     yield
     if "not process" in request.config.option.markexpr:
         assert _started == [], "the test starts a process: mark it `process`"
+
+
+_COMPILED: dict[tuple[bytes, ...], Literals] = {}
+
+
+@pytest.fixture(scope="module")
+def texts_compiled_once() -> Iterator[None]:
+    """Compile the texts of a pack, which takes a quarter of a second, once for the readers that one thread makes."""
+    from trainwarden.signals.literals import literals
+
+    def compiled(texts: Sequence[bytes]) -> Literals:
+        if threading.current_thread() is not threading.main_thread():
+            return literals(texts)  # what is compiled is for one thread at a time
+        key = tuple(texts)
+        if key not in _COMPILED:
+            _COMPILED[key] = literals(texts)
+        return _COMPILED[key]
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr("trainwarden.signals.search.literals", compiled)
+        yield

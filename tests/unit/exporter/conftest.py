@@ -10,6 +10,11 @@ import pytest
 from tests.unit.exporter.runs_tree import RunsTree
 
 
+@pytest.fixture(autouse=True, scope="module")
+def texts_are_compiled_once(texts_compiled_once: None) -> None:
+    """Each test makes a reader of logs, or several."""
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> RunsTree:
     """A runs folder and the collector of this host's exporter."""

@@ -15,6 +15,11 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. G
 LATER = "".join(f"iteration {step}/ 5000 | lm loss: 2.{step:04d}E+00 | grad norm: 1.0 |\n" for step in range(41, 81))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def texts_are_compiled_once(texts_compiled_once: None) -> None:
+    """Each test makes a reader of logs, or several."""
+
+
 @dataclass(frozen=True)
 class Scanned:
     status: int
