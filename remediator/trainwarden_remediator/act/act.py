@@ -164,6 +164,11 @@ class Actor:
         boot, made = driver.boot(), self._made("submit", driver, target)
         return isinstance(boot, str) and any(each.boot != boot for each in made[-1:])
 
+    def has_released(self, driver: Driver, target: RestartTarget) -> bool:
+        """Return whether the present controller has accepted a call to give the next start."""
+        boot, made = driver.boot(), self._made("commit", driver, target)
+        return any(each.outcome == CallOutcome.ACCEPTED.value and each.boot == boot for each in made)
+
     def _made(self, verb: str, driver: Driver, target: RestartTarget) -> list[Call]:
         """Return the earlier calls of an incident that may have taken effect."""
         calls = self._store.calls_of_job(driver.name, target.job_id)

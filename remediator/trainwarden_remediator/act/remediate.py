@@ -49,7 +49,7 @@ _FORGETS_SECONDS = 60.0
 # What comes next depends on how far the scheduler has come.
 _AWAITS = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 # Kinds of timers of an incident.
-_WAITS, _HELD, _ENDS, _MISSING = "waits", "held", "ends", "missing"
+_WAITS, _HELD, _ENDS, _MISSING, _HELD_AGAIN = "waits", "held", "ends", "missing", "held again"
 
 
 class Remediator:
@@ -466,6 +466,12 @@ class Remediator:
             if goes_on is not None:
                 self._move(incident, State.ADOPTED, goes_on.reason)
                 return True
+        if target.shape is Shape.RESUBMIT and target.successor and self._actor.has_released(driver, target):
+            # The answer was clear: a person holds it since, unless the reading is older than the call.
+            if self._timers.wait(incident.id, _HELD_AGAIN) < self._patience_for_missing:
+                return self._wait(incident, f"job {target.successor} was released, and is shown held")
+            self._leave(incident, RestartProgress.STUCK)
+            return True
         if submits_held(target) and self._doubt.unanswered(incident) and self._doubt.lasts(incident):
             return self._wait(incident, "a job may still be submitted by an earlier call")
         if decides_to_end(incident, target):

@@ -44,6 +44,9 @@ class FakeDriver:
         self.forbidden: Callable[[RestartTarget], str | None] = lambda _target: None
         # When a call to end a start was last made that the scheduler has not refused, by job and generation.
         self.asked_to_end: dict[tuple[str, int], float] = {}
+        # The incidents whose new job was released by a call whose answer the remediator has lived to note: else a hold
+        # that a person has laid since cannot be told from that of the submission.
+        self.accepted: set[str] = set()
         self._durable = durable
         self._old: dict[str, Reading] = {}
         self._old_until = 0.0
@@ -152,16 +155,22 @@ class FakeDriver:
                 for job in [each for each in cluster.submissions.values() if each.token == target.incident]:
                     if job.job_id != target.successor:
                         cluster.discard_job(job.job_id)
-                cluster.release_job(target.successor, late=late or behind)
+                cluster.release_job(target.successor, late=late or behind or not known)
                 return CallOutcome.ACCEPTED
             if self.two_phase:
                 cluster.release(late=late or behind)
                 return CallOutcome.ACCEPTED
             return cluster.launcher_restart(target.incident, target.generation, late=self.clock.elapsed >= doubted)
 
-        doubted = self.clock.elapsed + DOUBT_SECONDS
+        doubted, known = self.clock.elapsed + DOUBT_SECONDS, target.incident in self.accepted
         result = self._call("submit" if submits else "commit", cluster, apply, target)
+        self.note_accepted(target, result)
         return replace(result, job_id=made[0]) if result.outcome is CallOutcome.ACCEPTED and made else result
+
+    def note_accepted(self, target: RestartTarget, result: CallResult) -> None:
+        """Note that a job was released by a call whose answer is clear."""
+        if result.outcome is CallOutcome.ACCEPTED and target.successor:
+            self.accepted.add(target.incident)
 
     def discard(self, target: RestartTarget) -> CallResult:
         self.made.append((target.incident, "discard"))
@@ -213,7 +222,7 @@ class FakeDriver:
         outcome = apply()
         if fault == "twice":
             apply()
-        if fault == "lost reply, then down":
+        if fault.endswith("then down"):
             self.down = True
         if fault.startswith("lost reply"):
             return CallResult(CallOutcome.UNCLEAR, "no answer")

@@ -48,7 +48,7 @@ class FakeSlurm:
                 yield read_job(self._entry(self._cluster.shown(job_id)))
 
     def _entry(self, job: ScheduledJob) -> dict[str, Any]:
-        is_held = job.state is JobState.HELD
+        is_held, is_ours = job.state is JobState.HELD, job.run_id == self._cluster.run_id
         return {
             "job_id": int(job.job_id),
             "job_state": _STATES[job.state],
@@ -58,7 +58,7 @@ class FakeSlurm:
             "state_description": "job requeued in held state" if job.held_by_requeue else "",
             "user_id": os.getuid(),
             "requeue": self._requeue,
-            "comment": self.comments[job.job_id],
+            "comment": self.comments[job.job_id] if is_ours else f"trainwarden:{job.run_id}",
             "array_job_id": 0,
             "array_task_id": None,
             "het_job_id": 0,

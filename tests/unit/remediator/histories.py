@@ -234,8 +234,16 @@ class AnyOrder(RuleBasedStateMachine):
             now = len(simulation.states), len(simulation.driver.calls), [each.state for each in simulation.clusters]
             quiet, before = (quiet + 1 if now == before else 0), now
 
-    @rule(number=st.integers(0, 9), hangs=st.booleans(), then=st.sampled_from(NEXT), quietly=st.booleans())
-    def a_run_fails_and_is_started_again(self, number: int, hangs: bool, then: str, quietly: bool) -> None:
+    @rule(
+        number=st.integers(0, 9),
+        hangs=st.booleans(),
+        then=st.sampled_from(NEXT),
+        quietly=st.booleans(),
+        answer=st.sampled_from([APPROVED, APPROVED, VETOED]),
+    )
+    def a_run_fails_and_is_started_again(
+        self, number: int, hangs: bool, then: str, quietly: bool, answer: str = APPROVED
+    ) -> None:
         """Unless that takes too long, or is hindered; what it does then may make it be restarted again."""
         cluster = self._numbered(number)
         if quietly:
@@ -246,7 +254,7 @@ class AnyOrder(RuleBasedStateMachine):
             cluster.crash()
         _goes_on(cluster, then)
         starts = len(cluster.starts)
-        self._await(lambda: len(cluster.starts) > starts or cluster.over, answer=APPROVED if quietly else None)
+        self._await(lambda: len(cluster.starts) > starts or cluster.over, answer=answer if quietly else None)
 
     def _let_everything_work(self) -> None:
         simulation = self.simulation

@@ -24,6 +24,7 @@ from tests.unit.remediator.simulated_ray import SimulatedRayDriver
 from tests.unit.remediator.simulated_slurm import SimulatedSlurmDriver
 from trainwarden_remediator.act.drains import MARK, Drains
 from trainwarden_remediator.drivers.driver import CallResult, JobState, RestartTarget, Shape
+from trainwarden_remediator.incidents.price import APPROVED
 from trainwarden_remediator.policies.limits import ExcludeNodes
 from trainwarden_remediator.store.store import Store
 
@@ -57,8 +58,22 @@ class Forgetful(AnyOrder):
     def the_scheduler_forgets_what_it_has_acknowledged(self, seconds: int, number: int) -> None:
         cluster = self._numbered(number)
         if len(cluster.past) >= seconds and not cluster.over:
-            cluster.forget(cluster.past[-seconds])
+            cluster.forget(*cluster.past[-seconds])
             self.simulation.driver.boots += 1
+
+    @rule(number=st.integers(0, 9), seconds=st.integers(1, 3))
+    def a_start_is_forgotten_as_soon_as_it_was_given(self, number: int, seconds: int) -> None:
+        """The controller dies with the call, whose answer is lost."""
+        cluster, driver = self._numbered(number), self.simulation.driver
+        self._let_everything_work()
+        cluster.hang()
+        starts = len(cluster.starts)
+        before = 1 if cluster.shape is None else 2  # calls: one that ends the old start, perhaps one that submits
+        driver.faults = [*["none"] * before, "lost reply, then down"]
+        self._await(lambda: len(cluster.starts) > starts, answer=APPROVED)
+        if len(cluster.starts) > starts:
+            self.the_scheduler_forgets_what_it_has_acknowledged(seconds, number)
+        driver.down = False
 
     @precondition(lambda self: self.simulation.clock.elapsed > 20)
     @rule(number=st.integers(0, 9))
@@ -114,6 +129,24 @@ class AnyOrderOfRayJobs(AnyOrderOfSubmits):
         """Be no rule of this machine: Ray holds no jobs."""
 
 
+class ForgetfulRayJobs(AnyOrderOfRayJobs):
+    """A head that is started again, and has forgotten its jobs, whose processes are gone: nothing is started again."""
+
+    @precondition(lambda self: self.simulation.clock.elapsed > 20)
+    @rule()
+    def the_head_is_started_again(self) -> None:
+        simulation = self.simulation
+        simulation.cluster.lose()
+        simulation.driver.boots += 1
+        simulation.driver.answer_with_what_was(0)
+        self.happened["new heads"] += 1
+
+    def _end(self) -> None:
+        super()._end()
+        missed = self.simulation.alerts_now() if self.simulation.cluster.lost else []
+        assert {each.run_id for each in missed} <= self._told(), "L4: the run is lost, and nobody is paged"
+
+
 class SeveralRayJobs(AnyOrderOfRayJobs, AnyOrderOfSeveral):
     """The same of three runs."""
 
@@ -134,6 +167,10 @@ class AnyOrderOfSlurmJobs(AnyOrder):
 
 class AnyOrderOfSlurmResubmits(AnyOrderOfSlurmJobs, AnyOrderOfResubmits):
     """The same of jobs that may not, and are submitted again."""
+
+
+class ForgetfulResubmits(Forgetful, AnyOrderOfSlurmResubmits):
+    """Of these, a scheduler that forgets jobs, whose ids it gives again."""
 
 
 NODES = ("bad1", "bad2", "bad3", "users")
@@ -327,9 +364,11 @@ SHARES: dict[type[AnyOrder], int] = {
     SeveralResubmits: 5,
     SeveralSubmits: 5,
     AnyOrderOfRayJobs: 15,
+    ForgetfulRayJobs: 15,
     SeveralRayJobs: 5,
     AnyOrderOfSlurmJobs: 15,
     AnyOrderOfSlurmResubmits: 15,
+    ForgetfulResubmits: 15,
     AnyOrderOfBadNodes: 30,
 }
 # How many times as many `make test-long` runs.

@@ -207,6 +207,27 @@ MUTATIONS = (
         "Forgetful",
     ),
     _one(
+        "forgetful: a new job that may have been forgotten is given again",
+        ACT,
+        'if any(each.boot != boot for each in self._made("commit", driver, target)):',
+        "if False:",
+        "ForgetfulResubmits",
+    ),
+    _one(
+        "forgetful: a job that waits under the old count stays in doubt",
+        REMEDIATE,
+        "self._leave_unstarted(incident, driver, target) or ",
+        "",
+        "Forgetful",
+    ),
+    _one(
+        "forgetful: a run whose job is lost pages nobody",
+        REMEDIATE,
+        "elif seen is RestartProgress.GONE and isinstance(reading, Absent) and reading.lost:",
+        "elif False:",
+        "ForgetfulRayJobs",
+    ),
+    _one(
         "nodes: more are avoided than may be",
         DECIDE,
         "if len(nodes) > most:",

@@ -92,11 +92,13 @@ class ReportedRuns:
             name, mode = "TrainRunStalled", "stall"
         else:
             return []
+        # By the record, which a start that has not begun does not change.
+        _, job_id, _ = cluster.attempt_key.split(":")
         since = self._firing_since.setdefault((cluster.run_id, name, cluster.attempt), self.clock.now())
         labels = {
             "alertname": name,
             "run_id": cluster.run_id,
-            "job_id": cluster.job_id,
+            "job_id": job_id,
             "attempt": str(cluster.attempt),
             "scheduler": "sim",
             "failure_mode": mode,

@@ -6,7 +6,7 @@ The log of starts is the oracle: it does not know what the remediator believes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState, ScheduledJob, Shape
 
@@ -56,6 +56,22 @@ class Submission:
     state: JobState = JobState.HELD
 
 
+@dataclass(frozen=True)
+class Jobs:
+    """Which job of a run is the present one, and which there are beside it."""
+
+    job_id: str
+    submission: str | None
+    excluded: set[str]
+    before: dict[str, ScheduledJob]
+    submissions: dict[str, Submission]
+
+    def copy(self) -> Jobs:
+        """Return the same, to be kept when that changes."""
+        submissions = {each: replace(job, excluded=set(job.excluded)) for each, job in self.submissions.items()}
+        return replace(self, excluded=set(self.excluded), before=dict(self.before), submissions=submissions)
+
+
 @dataclass
 class Cluster:
     """The truth about one run's job, and those that come after it. `violations` collects what must never happen."""
@@ -93,9 +109,10 @@ class Cluster:
     queues_after_start: bool = False
     dies_unheard: bool = False
     given_away: bool = False
+    lost: bool = False
     # A person holds it as soon as it is in this state.
     to_be_held: JobState | None = None
-    past: list[tuple[JobState, int, int, float | None]] = field(default_factory=list)
+    past: list[tuple[tuple[JobState, int, int, float | None], Jobs]] = field(default_factory=list)
     attempt: int = 0
     attempt_key: str = ""
     run_state: str = "running"
@@ -103,7 +120,8 @@ class Cluster:
     high_water: float = 40.0
     shape: Shape | None = None
     submission: str | None = None
-    # Jobs by their ids: those that were the present one before, those that are to be, and the order of all starts.
+    # Jobs by their ids: those that were the present one before, those that are to be, and the order of all starts,
+    # those included that the scheduler has forgotten.
     before: dict[str, ScheduledJob] = field(default_factory=dict)
     submissions: dict[str, Submission] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
@@ -115,6 +133,8 @@ class Cluster:
 
     def ids(self) -> list[str]:
         """All jobs of the run that the scheduler lists."""
+        if self.lost:
+            return []
         return [*self.before, self.job_id, *self.submissions]
 
     def stop(self, job_id: str, *, late: bool = False) -> None:
@@ -223,7 +243,7 @@ class Cluster:
         if self.to_be_held is self.state:
             self.user_hold()
             self.to_be_held = None
-        self.past = [*self.past[-9:], self.save()]
+        self.past = [*self.past[-9:], (self.save(), self.jobs())]
 
     def requeue_hold(self, generation: int, *, ended: bool, late: bool = False) -> None:
         """What `requeuehold` does to the job as it is, whatever the caller had in mind.
@@ -243,6 +263,11 @@ class Cluster:
         elif ended and self.over:
             self.violations.append("S4: a job that was over was requeued")
 
+    def lose(self) -> None:
+        """The scheduler begins again without any job of the run; their processes are gone, and no call comes late."""
+        self.lost, self.over, self.state = True, True, JobState.CANCELLED
+        self.late.clear()
+
     def give_away(self) -> None:
         """The scheduler has lost the job, and gives its id to one of somebody else."""
         self.given_away, self.over = True, True
@@ -256,9 +281,20 @@ class Cluster:
         """What the scheduler has written down of the job."""
         return self.state, self.generation, self.ending, self.started
 
-    def forget(self, saved: tuple[JobState, int, int, float | None]) -> None:
-        """The scheduler was killed, and begins again with what it had written down; processes of the job are gone."""
+    def jobs(self) -> Jobs:
+        """What the scheduler has written down of all jobs of the run."""
+        return Jobs(self.job_id, self.submission, self.excluded, self.before, self.submissions).copy()
+
+    def forget(self, saved: tuple[JobState, int, int, float | None], jobs: Jobs | None = None) -> None:
+        """The scheduler was killed, and begins again with what it had written down; processes of the job are gone.
+
+        `jobs` are those that it has written down, where it has forgotten some, whose ids it gives again.
+        """
         self.state, self.generation, self.ending, self.started = saved
+        if jobs is not None:
+            known = jobs.copy()
+            self.job_id, self.submission, self.excluded = known.job_id, known.submission, known.excluded
+            self.before, self.submissions = known.before, known.submissions
 
     def user_hold(self) -> None:
         """A person holds the job: its user while it waits, an administrator also where it is held already."""

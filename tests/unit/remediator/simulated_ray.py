@@ -48,6 +48,8 @@ class RayOf(FakeRay):
     def look(self) -> None:
         """Take over how the jobs are. One that was stopped runs on for a while, and its actors for another."""
         self.living.clear()
+        for job_id in set(self.jobs) - {each for cluster in self._clusters for each in cluster.ids()}:
+            del self.jobs[job_id]
         for cluster in self._clusters:
             for job_id in cluster.ids():
                 state = cluster.shown(job_id).state

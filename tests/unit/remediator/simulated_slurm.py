@@ -72,7 +72,8 @@ class SlurmOf(FakeSlurm):
             if self._requeue:
                 self._cluster.release(late=late)
             else:
-                self._cluster.release_job(target, late=late)
+                known = self._driver.target.incident in self._driver.accepted
+                self._cluster.release_job(target, late=late or not known)
 
         self._driver.check_intent("commit")
         return self._call("commit", release)
@@ -165,7 +166,9 @@ class SimulatedSlurmDriver(RealDriver):
     def commit(self, target: RestartTarget) -> CallResult:
         self._target = target
         self.environment, self.excluded = dict(target.environment), target.exclude_nodes
-        return self._real.commit(target)
+        result = self._real.commit(target)
+        self.note_accepted(target, result)
+        return result
 
     def discard(self, target: RestartTarget) -> CallResult:
         self._target = target

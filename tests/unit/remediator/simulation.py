@@ -318,6 +318,7 @@ class Simulation(ReportedRuns):
             try:
                 self._rounds()
             except Crash:
+                self.driver.accepted.clear()
                 self.restart()
 
     def _rounds(self) -> None:

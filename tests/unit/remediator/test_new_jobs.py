@@ -199,6 +199,23 @@ def test_a_persons_hold_of_the_new_job_is_kept_and_paged(make: Make) -> None:
     assert "held, and not by us" in page.reason
 
 
+def test_a_persons_hold_that_was_laid_while_the_controller_did_not_answer_is_kept_and_paged(make: Make) -> None:
+    """It was released, and is held when it is seen next: by nobody else."""
+    simulation = make(shape=Shape.RESUBMIT)
+    simulation.cluster.queues_after_start = True
+    simulation.driver.faults = ["none", "none", "answers, then down"]
+    while not simulation.cluster.starts:
+        simulation.tick()
+    simulation.cluster.user_hold()
+    simulation.driver.down = False
+    simulation.settle()
+    assert simulation.driver.calls == ["prepare: none", "submit: none", "commit: answers, then down"]
+    assert simulation.cluster.violations == []
+    assert simulation.cluster.state is JobState.HELD
+    [page] = simulation.store.escalations()
+    assert "held, and not by us" in page.reason
+
+
 @both_shapes
 def test_each_new_job_counts_in_the_budget_of_its_run(make: Make, shape: Shape) -> None:
     """S6: two after a crash by the default policy, whatever the ids of the jobs."""
