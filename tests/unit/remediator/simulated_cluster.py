@@ -302,13 +302,13 @@ class Cluster:
             self.state, self.held_by_requeue = JobState.HELD, False
 
     def release(self, *, late: bool = False) -> None:
-        """What `release` does; one that takes effect late may find a hold that was not there when it was called."""
+        """What `release` does; one that takes effect late may find an end or a hold that was not there at the call."""
         if self.given_away:
             self._touch_another("released", late=late)
             return
         if self.state is JobState.HELD and not self.held_by_requeue and not late:
             self.violations.append("a person's hold was released")
-        if self.state is JobState.ENDING and self.after_ending is JobState.HELD:
+        if self.state is JobState.ENDING and self.after_ending is JobState.HELD and not late:
             self.violations.append("S2: released while the old start was still ending")
         if self.state is JobState.HELD:
             self._begin(ours=True)
