@@ -248,9 +248,9 @@ class Cluster:
     def requeue_hold(self, generation: int, *, ended: bool, late: bool = False) -> None:
         """What `requeuehold` does to the job as it is, whatever the caller had in mind.
 
-        One that takes effect late finds another start where the scheduler has requeued the job meanwhile: no caller can
-        prevent that, and must make up for it. So it is with one that an answer of the scheduler has led to which was
-        old itself.
+        One that takes effect late finds another start where the scheduler has requeued the job meanwhile, or a job that
+        its user has given up: no caller can prevent that, and must make up for it. So it is with one that an answer of
+        the scheduler has led to which was old itself.
         """
         if self.given_away:
             self._touch_another("ended", late=late)
@@ -260,7 +260,7 @@ class Cluster:
                 self.violations.append(f"S3: generation {self.generation} was ended because of {generation}")
             failure = "stall" if self.state is JobState.RUNNING else "crash"
             self._end(JobState.HELD, "late" if late else failure)
-        elif ended and self.over:
+        elif ended and self.over and not late:
             self.violations.append("S4: a job that was over was requeued")
 
     def lose(self) -> None:
