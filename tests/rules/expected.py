@@ -52,6 +52,12 @@ def unobserved(**labels: str) -> Alert:
     return "TrainRunUnobserved", {"instance": "n1:9745", "node": "n1", "run_id": "r1", **ours, **labels}
 
 
+def node_failed(**labels: str) -> Alert:
+    job = {"run_id": "r1", "job_id": "41", "scheduler": "slurm", "state": "node_fail"}
+    ours = {"severity": "critical", "failure_mode": "crash", "error_type": "node_failure", "subsystem": "scheduler"}
+    return "TrainSlurmNodeFailed", {**job, **ours, "remediate": "false", **labels}
+
+
 def succeeded(**labels: str) -> Alert:
     ours = {"severity": "info", "failure_mode": "success", "remediate": "false"}
     return "TrainRunSucceeded", {**IDENTITY, **ours, **labels}

@@ -166,7 +166,7 @@ LASTING_RULES = [
     *(f"alerts/{name}.yml" for name in ("hangs", "pace", "remediator", "runs")),
     *(f"recording/{name}.yml" for name in ("fabric", "goodput", "identity", "nodes", "pace", "runs")),
 ]
-RULES = [*LASTING_RULES, "alerts/goodput.yml", "alerts/run_parts.yml"]
+RULES = [*LASTING_RULES, "alerts/goodput.yml", "alerts/run_parts.yml", "alerts/schedulers.yml"]
 
 
 def files() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import failed, stalled, timed_out
+from tests.rules.expected import failed, node_failed, stalled, timed_out
 from tests.rules.promtool import LIVE, Page, Scenario, in_cluster, run
 from tests.rules.scenarios_doubt import BEHIND, behind, counting, job, logs, silent_since
 
@@ -183,22 +183,22 @@ CONTRADICTED = [
     Scenario(
         "an error is recorded, the steps go on, and the scheduler ends the job",
         lambda t: failing(t, step=200) | job("running" if t < 205 else "node_fail"),
-        {205: [STEPS_ON], 210: [failed()], 300: [failed()]},
+        {205: [STEPS_ON], 210: [failed()], 300: [failed(), node_failed()]},
     ),
     Scenario(
         "an error is recorded, and the end of an earlier start of the job is still shown",
         lambda t: failing(t) | job("node_fail") | job("running"),
-        {100: [STEPS_ON]},
+        {100: [STEPS_ON, node_failed()]},
     ),
     Scenario(
         "an error is recorded, and another job of the run has ended",
         lambda t: failing(t) | job("node_fail", job_id="40"),
-        {100: [STEPS_ON]},
+        {100: [STEPS_ON, node_failed(job_id="40")]},
     ),
     Scenario(
         "an error is recorded, and in another cluster neither steps nor the job go on",
         lambda t: in_cluster("a", failing(t)) | in_cluster("b", failing(t, step=60) | job("node_fail")),
-        {100: [failed(cluster="a", remediate="false"), failed(cluster="b")]},
+        {100: [failed(cluster="a", remediate="false"), failed(cluster="b"), node_failed(cluster="b")]},
     ),
     Scenario(
         "an error is recorded, and another run has failed",

@@ -7,6 +7,7 @@ from tests.rules.expected import (
     failed,
     log_silent,
     never_started,
+    node_failed,
     rank_silent,
     stalled,
     succeeded,
@@ -121,7 +122,7 @@ DOUBT = [
     Scenario(
         "a job that failed with its node is for the machine",
         lambda t: silent_since(60, t, phase="idle") | job("running" if t < 70 else "node_fail"),
-        {125: [timed_out()]},
+        {125: [timed_out(), node_failed()]},
     ),
     Scenario(
         "an exporter that is away for 20 s ends no failure",
