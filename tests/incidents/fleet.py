@@ -112,7 +112,7 @@ def gpus(
         page |= series("gpu_utilization_ratio", busy, **card)
         page |= series("gpu_sm_active_ratio", busy, **card)
         if units is not None:
-            page |= series("gpu_units_active_ratio", units, **card)
+            page |= series("gpu_units_active_ratio", units, **card) | series("gpu_tensor_active_ratio", units, **card)
         page |= series("gpu_power_watts", watts, **card) | series("gpu_power_limit_watts", 700, **card)
         page |= series("gpu_temperature_celsius", 61, sensor="gpu", **card)
         page |= series("gpu_memory_used_bytes", 70e9, **card) | series("gpu_memory_size_bytes", 80e9, **card)
