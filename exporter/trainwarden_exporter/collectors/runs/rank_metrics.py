@@ -23,8 +23,9 @@ TRAINING_MISSING_RANKS = gauge(
     "training_missing_ranks",
     "run_id ranks world_size",
     "ranks",
-    "Ranks of the running attempt of which the exporter reads no file, of `world_size` (with the scope host also those "
-    "of other hosts); `ranks` are their numbers, as 0-3,7. Absent while there is none, and where no rank has a file or the number of ranks is unknown.",
+    "Ranks of the running attempt of which the exporter reads no file, of `world_size` (with the scope host also "
+    "those of other hosts); `ranks` are their numbers, as 0-3,7. Absent while there is none, and where no rank has a "
+    "file or the number of ranks is unknown.",
     "metadata.json: world_size; ranks/*.json",
     "training_missing_ranks" + WHILE_RUNNING,
 )
