@@ -51,7 +51,8 @@ def _may_be_held(incident: Incident, job: Reading | None) -> bool:
     """Return whether nothing trains for the run although its record shows a newer attempt: that start was forgotten."""
     if isinstance(job, ScheduledJob):
         return job.run_id == incident.run_id and job.state is JobState.HELD and job.held_by_requeue
-    return incident.alert == HELD and isinstance(job, Unknown)
+    is_given = incident.alert == HELD or incident.committed is not None
+    return is_given and isinstance(job, Unknown)
 
 
 def _of_run(incident: Incident, run: ReportedRun) -> str | None:

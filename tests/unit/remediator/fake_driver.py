@@ -47,6 +47,8 @@ class FakeDriver:
         # The incidents whose new job was released by a call whose answer the remediator has lived to note: else a hold
         # that a person has laid since cannot be told from that of the submission.
         self.accepted: set[str] = set()
+        # When the start had begun that such a call was about, by incident and job.
+        self.asked_start: dict[tuple[str, str], float | None] = {}
         self._durable = durable
         self._old: dict[str, Reading] = {}
         self._old_until = 0.0
@@ -96,7 +98,9 @@ class FakeDriver:
         asked = self.asked_to_end.get((target.job_id, target.generation))
         if asked is not None and self.clock.elapsed - asked < DOUBT_SECONDS:
             cluster.violations.append("L3: called again while the earlier call may still take effect")
-        behind = self.is_behind
+        behind, start = self.is_behind, (target.incident, target.job_id)
+        if self.asked_start.get(start, cluster.started) != cluster.started and not behind:
+            cluster.violations.append("S3: a start that was begun again under the same count was ended")
 
         if self.notes_holds:
             cluster.hold_of, cluster.hold_of_generation = target.incident, target.generation
@@ -111,9 +115,11 @@ class FakeDriver:
             cluster.requeue_hold(target.generation, ended=ended, late=late or behind)
             return CallOutcome.ACCEPTED
 
+        began = cluster.started
         result = self._call("prepare", cluster, apply, target)
         if result.outcome is not CallOutcome.REFUSED:
             self.asked_to_end[target.job_id, target.generation] = self.clock.elapsed
+            self.asked_start.setdefault(start, began)
         return result
 
     def boot(self) -> str | Unknown:

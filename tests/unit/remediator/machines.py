@@ -75,6 +75,22 @@ class Forgetful(AnyOrder):
             self.the_scheduler_forgets_what_it_has_acknowledged(seconds, number)
         driver.down = False
 
+    @rule(number=st.integers(0, 9))
+    def a_start_is_begun_again_under_the_same_count(self, number: int) -> None:
+        """The controller dies with the call that ends it, and begins the job once more."""
+        cluster, driver = self._numbered(number), self.simulation.driver
+        if cluster.state is not JobState.RUNNING or cluster.shape is not None:
+            return
+        self._let_everything_work()
+        cluster.hang()
+        generation = cluster.generation
+        driver.faults = ["lost reply, then down"]
+        self._await(lambda: cluster.generation > generation, answer=APPROVED)
+        driver.down = False
+        if cluster.generation > generation and not cluster.over:
+            cluster.forget((JobState.RUNNING, generation, 0, self.simulation.clock.elapsed))
+            driver.boots += 1
+
     @precondition(lambda self: self.simulation.clock.elapsed > 20)
     @rule(number=st.integers(0, 9))
     def the_id_of_a_lost_job_is_given_to_another(self, number: int) -> None:

@@ -142,6 +142,24 @@ def test_a_start_that_is_forgotten_after_its_incident_is_over_is_not_given_again
     assert "scontrol release 17" in last.reason
 
 
+def test_the_page_about_a_forgotten_start_lasts_while_the_scheduler_does_not_answer(simulation: Simulation) -> None:
+    """The record shows the attempt that was lost: it has not taken over."""
+    until(simulation, lambda: simulation.cluster.state is JobState.ENDING)
+    simulation.prometheus_down = True  # so that it is not seen before it is lost
+    until(simulation, lambda: simulation.our_starts == [0])
+    killed(simulation, (JobState.HELD, 1, 0, None))
+    until(simulation, lambda: bool(simulation.store.escalations()))
+    simulation.prometheus_down, simulation.driver.down = False, True
+    simulation.restart()  # nor has it an older answer
+    simulation.tick(20)
+    [page] = simulation.store.escalations()
+    assert "may have forgotten a start" in page.reason, "what is unknown ends no page"
+    simulation.driver.down = False
+    simulation.cluster.release()
+    simulation.tick(20)
+    assert simulation.store.escalations() == []
+
+
 def test_the_page_about_it_lasts_for_as_long_as_the_job_is_held(simulation: Simulation) -> None:
     """The record still shows the attempt that was lost: it has not taken over."""
     simulation.settle()
