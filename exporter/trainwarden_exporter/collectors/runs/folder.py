@@ -389,13 +389,21 @@ class RunFolder:
         if isinstance(found, Unreadable):
             return found
         beats = bounded_beats(beat for beat in found if not isinstance(beat, Unreadable))
-        room = self._limits.run_series if self._kept_ranks is None else self._kept_ranks.room(self.run_id, files.owner)
-        kept = ranks_within(beats, room)
+        kept = self._number_kept(beats, files.owner)
         self._too_many_ranks = kept < len(beats)
-        if self._kept_ranks is not None:
-            self._kept_ranks.keep(self.run_id, files.owner, series_of_ranks(beats[:kept]))
         unreadable = (each for each in found if isinstance(each, Unreadable))
         return [*beats[:kept], *itertools.islice(unreadable, MAX_PROBLEMS)]
+
+    def _number_kept(self, beats: list[RankBeat], owner: int) -> int:
+        """Return how many of the ranks, the first ones, are kept."""
+        if self._kept_ranks is None:
+            return ranks_within(beats, self._limits.run_series)
+        series = series_of_ranks(beats)
+        if self._kept_ranks.is_within(self.run_id, owner, series):  # as in nearly all samples
+            return len(beats)
+        kept = ranks_within(beats, self._kept_ranks.room(self.run_id, owner))
+        self._kept_ranks.keep(self.run_id, owner, series_of_ranks(beats[:kept]))
+        return kept
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):

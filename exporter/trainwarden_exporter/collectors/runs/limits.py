@@ -66,11 +66,20 @@ class KeptRanks:
         self._limits = limits
         self._kept: dict[str, tuple[int, int]] = {}  # by run: its user, and the series
         self._of_users: Counter[int] = Counter()
+        self._total = 0
+
+    def is_within(self, run_id: str, owner: int, series: int) -> bool:
+        """Return whether the ranks of a run have as many series as before, and all of all runs are kept."""
+        return (
+            self._kept.get(run_id) == (owner, series)
+            and self._total <= self._limits.series
+            and self._of_users[owner] <= self._limits.owner_series
+        )
 
     def room(self, run_id: str, owner: int) -> int:
         """Return how many series the ranks of a run may have, which is a user's."""
         self.keep(run_id, owner, 0)
-        total, own = self._of_users.total(), self._of_users[owner]
+        total, own = self._total, self._of_users[owner]
         share = self._limits.series // max(1, len(self._of_users.keys() | {owner}))
         free = min(self._limits.owner_series - own, max(self._limits.series - total, share - own))
         return max(0, min(self._limits.run_series, free))
@@ -79,11 +88,13 @@ class KeptRanks:
         """Note how many series the ranks of a run have."""
         known = self._kept.pop(run_id, None)
         if known is not None:
+            self._total -= known[1]
             self._of_users[known[0]] -= known[1]
             if not self._of_users[known[0]]:
                 del self._of_users[known[0]]
         if series:
             self._kept[run_id] = owner, series
+            self._total += series
             self._of_users[owner] += series
 
     def keep_only(self, run_ids: Container[str]) -> None:
