@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
 from trainwarden_exporter.collectors.runs import attempts, collector, problems
-from trainwarden_exporter.collectors.runs.limits import SERIES_OF_RANK, RunLimits
+from trainwarden_exporter.collectors.runs.limits import SERIES_OF_RANK, KeptRanks, RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
 from trainwarden_exporter.core.line_budget import LineBudget
 from trainwarden_exporter.core.owned_folder import ReadBudget
@@ -156,6 +156,15 @@ def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Pat
     assert {f"few-{number}" for number in range(4)} <= ranks
     assert sum(len(found) for name, found in samples.items() if name.startswith("training_")) <= 1000 + 40
     assert samples["trainwarden_runs_left_out"][frozenset({("reason", "series")})] > 0
+
+
+def test_ranks_that_are_kept_give_way_to_those_of_a_user_who_comes_later() -> None:
+    kept = KeptRanks(RunLimits(series=100, owner_series=100, run_series=100))
+    kept.keep("first", 1, kept.room("first", 1) - 10)
+    assert kept.is_within("first", 1, 90)
+    kept.keep("second", 2, kept.room("second", 2))
+    assert not kept.is_within("first", 1, 90)
+    assert kept.room("first", 1) == 50
 
 
 def test_the_series_of_a_user_are_bounded_where_the_page_has_room_for_more(tmp_path: Path) -> None:
