@@ -221,13 +221,6 @@ MUTATIONS = (
         "Forgetful",
     ),
     _one(
-        "forgetful: a run whose job is lost pages nobody",
-        REMEDIATE,
-        "elif seen is RestartProgress.GONE and isinstance(reading, Absent) and reading.lost:",
-        "elif False:",
-        "ForgetfulRayJobs",
-    ),
-    _one(
         "nodes: more are avoided than may be",
         DECIDE,
         "if len(nodes) > most:",
