@@ -165,9 +165,13 @@ def test_the_ids_of_an_array_and_of_a_heterogeneous_job_are_those_of_squeue(
             assert re.search(
                 rf'slurm_job_info{{run_id="\w+",job_id="{ids[queue_id]}",queue_id="{re.escape(queue_id)}"', page
             )
+        # They begin one after the other.
         user = owned.run("id", "-un").strip()
-        assert re.search(rf'slurm_user_jobs{{user="{user}",state="running"}} [4-9]', page)
-        assert re.search(r'slurm_partition_jobs{partition="main",state="running"} [4-9]', page)
+        of_user = rf'slurm_user_jobs{{user="{user}",state="running"}} [4-9]'
+        of_partition = r'slurm_partition_jobs{partition="main",state="running"} [4-9]'
+        wait_until(
+            lambda: (page := seen.page()) and re.search(of_user, page) and re.search(of_partition, page), "four running"
+        )
     finally:
         owned.run("scancel", str(array), str(het))
 
