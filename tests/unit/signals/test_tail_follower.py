@@ -194,6 +194,19 @@ def test_only_the_end_of_a_long_log_is_read_at_first_from_a_whole_line_on(tmp_pa
     assert tail.follower.skipped == 1100 - 22
 
 
+def test_what_was_rotated_during_a_restart_is_read_though_no_new_file_has_begun(tail: Tail) -> None:
+    add(tail.path, b"one\n")
+    assert tail.read() == b"one\n"
+    add(tail.path, b"two\n")
+    renamed = tail.path.rename(tail.folder / "put_aside_1.txt")
+    tail = tail.again()
+    assert tail.read() == b"two\n"
+    add(renamed, b"three\n")  # by a writer that has not noticed
+    assert tail.read() == b"three\n"
+    add(tail.path, b"four\n")
+    assert tail.read() == b"four\n"
+
+
 def test_a_file_that_rests_is_taken_up_again_when_it_grows_or_is_rotated(tail: Tail) -> None:
     add(tail.path, b"one\n")
     tail.read()

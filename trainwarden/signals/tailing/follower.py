@@ -67,6 +67,7 @@ class Follower:
         self._position = position
         self._known: tuple[int, int, int] | None = None  # what was at the path when the file was closed
         self._anew = position is None
+        self._resumed = position is not None  # and not looked for yet
         self._over = False  # nothing comes any more in the file that is open
         self._mid_line = False
         self._piece = b""
@@ -142,7 +143,7 @@ class Follower:
 
     def resume(self, position: Position | None) -> None:
         """Begin at a position, before the first poll."""
-        self._position, self._anew = position, position is None
+        self._position, self._anew, self._resumed = position, position is None, position is not None
 
     def take_finished(self) -> list[Position]:
         """Return where the reading of files ended since the last call: at their end, or where they were cut off."""
@@ -168,11 +169,16 @@ class Follower:
         try:
             there = Path(self.path).stat()
         except FileNotFoundError:
+            if self._resumed and self._position is not None:
+                # It was put aside while nothing read it, and no other has begun.
+                self._descriptor = find_remainder(self.path, self._position, self._roots)
+            self._resumed = False
             if self._descriptor is not None:
                 self._look(os.fstat(self._descriptor))
                 # Renamed, it may still be written to; removed, it only holds the disk's space.
                 self._over = os.fstat(self._descriptor).st_nlink == 0
             return
+        self._resumed = False
         if self._descriptor is None:
             if self._known == (there.st_ino, there.st_size, there.st_mtime_ns):
                 return
