@@ -79,13 +79,14 @@ class Training:
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
 
-def _train(dtype: torch.dtype, *, tf32: bool = False) -> None:
+def _train(dtype: torch.dtype, *, tf32: bool = False, pause: float = 0.0) -> None:
     torch.backends.cuda.matmul.allow_tf32 = tf32
     training = Training(dtype)
     training.step()
     _ready()
     while True:
         training.step()
+        time.sleep(pause)
 
 
 def _generate() -> None:
@@ -109,15 +110,6 @@ def _wait_for_data() -> None:
     _ready()
     while True:
         time.sleep(60)
-
-
-def _slow_data() -> None:
-    training = Training(torch.bfloat16)
-    training.step()
-    _ready()
-    while True:
-        training.step()
-        time.sleep(1.0)
 
 
 def _checkpoint() -> None:
@@ -150,7 +142,7 @@ KINDS: dict[str, Callable[[], None]] = {
     "train_bf16": lambda: _train(torch.bfloat16),
     "train_tf32": lambda: _train(torch.float32, tf32=True),
     "train_float32": lambda: _train(torch.float32),
-    "slow_data": _slow_data,
+    "slow_data": lambda: _train(torch.bfloat16, pause=1.0),
     "generate": _generate,
     "wait_for_peers": lambda: _wait_for_peers(1),
     "wait_for_peers_16_warps": lambda: _wait_for_peers(16),

@@ -51,7 +51,7 @@ ENDS = 'echo "end $ID" >> {starts}; exit 143'
 
 @dataclass
 class Training:
-    """A job that hangs at its first start and trains on at each later one; where it `crashes`, its record says so."""
+    """A job that hangs at its first start and trains on at each later one; where it `crashes`, it records that."""
 
     run_id: str
     job_id: str

@@ -182,13 +182,7 @@ class Cluster:
         self.before[self.job_id] = self.shown(self.job_id)
         self.order.append(job.job_id)
         self.job_id, self.submission, self.excluded, self.generation = job.job_id, job.token, job.excluded, 0
-        if self.queues_after_start:
-            self.state = JobState.WAITING
-        elif self.dies_unheard:
-            self.state = JobState.FAILED
-        else:
-            self.state = JobState.RUNNING
-            self._runs()
+        self._enter_first_state()
 
     def shown(self, job_id: str) -> ScheduledJob:
         """One job as the scheduler shows it."""
@@ -362,7 +356,7 @@ class Cluster:
             self.run_state = "succeeded"
 
     def crash(self) -> None:
-        """The training fails, and its record says so."""
+        """Fail the training, and write that to its record."""
         if self.state is JobState.RUNNING:
             self.state = JobState.FAILED
             self.run_state = "failed"
@@ -399,6 +393,10 @@ class Cluster:
         if self.ran or start not in self.starts:  # else it waited in the queue, and was held and released there
             self.starts.append(start)
         self.ran = False
+        self._enter_first_state()
+
+    def _enter_first_state(self) -> None:
+        """Put a job that was started in its first state: queued, dead at once, or running."""
         if self.queues_after_start:
             self.state = JobState.WAITING
         elif self.dies_unheard:

@@ -30,8 +30,8 @@ MAX_WILD = 3
 MAX_LOOKED = 10_000
 # The source of the logs in a run's record.
 OF_RECORD = ""
-# The log of an earlier attempt, renamed by the next: it was read under its old name.
 _LOG = re.compile(r"[^.].*\.txt", re.DOTALL)
+# The log of an earlier attempt, renamed by the next: it was read under its old name.
 _RENAMED = re.compile(r"training_log_\d+_\d+\.txt")
 
 
