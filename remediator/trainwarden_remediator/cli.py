@@ -20,6 +20,7 @@ from trainwarden.clients.process import keep_child_status
 from trainwarden.command_line import CommandLine
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
+from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_remediator.canary_job.command import add_flags, keep_canary
 from trainwarden_remediator.commands.ray_register import add_register_flags, register
@@ -86,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     ack = known.add_parser("ack", help="end the pages of a run that you have taken over; status 1 if none pages")
     _on_database(ack)
     which = ack.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run-id", metavar="RUN", help="all incidents of a run")
+    which.add_argument("--run-id", type=_run_id, metavar="RUN", help="all incidents of a run")
     which.add_argument("incident", nargs="?", metavar="INCIDENT", help="this one; the first 4 letters may do")
     stopped = known.add_parser("freeze", help="let nothing be restarted, of a run or at all, from now on")
     _on_database(stopped)
@@ -98,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     _which(allowed)
     adopted = known.add_parser("adopt", help="let a run be restarted of which the database lacks restarts")
     _on_database(adopted)
-    adopted.add_argument("--run-id", required=True, metavar="RUN", help="the run")
+    adopted.add_argument("--run-id", type=_run_id, required=True, metavar="RUN", help="the run")
     score = known.add_parser("score", help="show what policies would have done against what people did")
     _on_database(score)
     score.add_argument("--policy", dest="of_policy", metavar="NAME", help="only this policy")
@@ -144,8 +145,16 @@ def _on_database(command: argparse.ArgumentParser) -> None:
 
 def _which(command: argparse.ArgumentParser) -> None:
     which = command.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run-id", metavar="RUN", help="this run")
+    which.add_argument("--run-id", type=_run_id, metavar="RUN", help="this run")
     which.add_argument("--all", action="store_true", help="all runs")
+
+
+def _run_id(text: str) -> str:
+    """Return the id of a run: an empty one, as of a variable that is not set, must not stand for all runs."""
+    try:
+        return check_run_id(text)
+    except InvalidRunId as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _serving(top: argparse.ArgumentParser) -> None:

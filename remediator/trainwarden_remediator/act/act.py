@@ -68,7 +68,7 @@ class Actor:
         store: Store,
         checkpoint_trust: Callable[[str], str | None],
         crashpoint: Callable[[str], None] = lambda _name: None,
-        withheld: Withheld = lambda _run_id, _requested, _now: None,
+        withheld: Withheld = lambda _run_id, _requested, _mode, _now: None,
         described: Callable[[str], bool] = lambda _incident: False,
     ) -> None:
         self._world = world

@@ -77,7 +77,7 @@ class Remediator:
         verify_timeout: float,
         checkpoint_trust: Callable[[str], str | None] = lambda _policy: None,
         stops_unverified: Callable[[str], bool] = lambda _policy: False,
-        withheld: Withheld = lambda _run_id, _requested, _now: None,
+        withheld: Withheld = lambda _run_id, _requested, _mode, _now: None,
         captures: Captures | None = None,
     ) -> None:
         self._world = world

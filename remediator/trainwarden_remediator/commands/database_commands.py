@@ -146,6 +146,9 @@ def stop_restarts(state_dir: Path, run_id: str, reason: str, seconds: float | No
     until = None if seconds is None else now + seconds
     with _writing(state_dir) as connection:
         freeze(connection, run_id, by, reason, now, until)
+        is_new = bool(run_id) and account_of(connection, run_id, state_dir, now).is_empty
+    if is_new:
+        _complain(f"run {run_id}: nothing is on record about it yet: is its id right?")
     if as_data:
         _print({"run_id": run_id or None, "by": by, "reason": reason, "until": until})
     else:

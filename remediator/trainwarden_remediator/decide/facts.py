@@ -16,7 +16,7 @@ from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, Sch
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean
 from trainwarden_remediator.observe.cpu_time import CpuUse
-from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.observe.evidence import OBSERVED, ReportedRun
 
 _PROMETHEUS = "prometheus"
 NODES = "alertmanager"
@@ -115,11 +115,18 @@ def contradiction(
 ) -> Contradiction | None:
     """Return why the attempt must not be ended: another vantage point than its record says that it works.
 
-    So it is where one must agree that the run stands still, and none does. Arguments as of `facts_of`.
+    So it is where one must agree that the run stands still, and none does; and where its record does not show what the
+    alert reports. Arguments as of `facts_of`.
     """
     found = facts_of(mode, run, reading, now, cpu)
     if isinstance(reading, ScheduledJob) and reading.state is JobState.FAILED:
         return None  # nothing is left to be ended
+    if (shown := _disproof(mode, run)) is not None:
+        return Contradiction(
+            f"attempt {run.attempt}: an alert reports a {mode}, and {shown} ({_PROMETHEUS}). It is not ended: if it "
+            "hangs, let it be restarted by trainwarden-remediator approve",
+            by_facts=True,
+        )
     working = [fact for fact in found if fact.supports is Supports.WORKING and fact.subject != "steps"]
     if not working:
         return _without_agreement(mode, run, found) if needs_agreement(mode, run) else None
@@ -142,6 +149,26 @@ def _without_agreement(mode: str, run: ReportedRun, found: Sequence[Fact]) -> Co
         "trainwarden-remediator approve",
         by_facts=True,
     )
+
+
+def _disproof(mode: str, run: ReportedRun) -> str | None:
+    """Return how the record of a run shows that it neither stalls nor is silent, as an alert says that it does.
+
+    An alert outlives what it reports by some minutes where Prometheus does not reach Alertmanager, and whoever reaches
+    that can post one. Ages are measured on the clock of the exporter, as by the rules; without that nothing is known.
+    """
+    observed = run.vitals.get(OBSERVED)
+    if observed is None or mode in run.stated:
+        return None
+    if mode == "stall" and run.moved is not None and run.stall_budget is not None:
+        age = max(0.0, observed - run.moved)
+        if age <= run.stall_budget:
+            return f"its last step or change of phase is {age:.0f} s old, where {run.stall_budget:g} s are allowed"
+    if mode == "timeout" and run.alive is not None and run.stale_threshold is not None:
+        age = max(0.0, observed - run.alive)
+        if age <= run.stale_threshold:
+            return f"its last sign of life is {age:.0f} s old, where {run.stale_threshold:g} s are allowed"
+    return None
 
 
 def _failed_text(mode: str, run: ReportedRun) -> str:
@@ -180,6 +207,8 @@ def _of_steps(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
     broke = run.broke(mode)
     if mode == "crash" and run.stepped is not None and broke is not None:
         supports = Supports.WORKING if run.stepped > broke + LAST_STEP_SECONDS else Supports.UNKNOWN
+    elif mode == "stall" and _disproof(mode, run) is not None:
+        supports = Supports.WORKING
     elif run.stepped is not None and run.stall_budget is not None and now - run.stepped > run.stall_budget:
         supports = Supports.STALLED
     step = run.high_water if run.step is None else run.step
@@ -190,6 +219,8 @@ def _of_life(mode: str, run: ReportedRun) -> Iterator[Fact]:
     """A heartbeat may be that of a thread of a rank that hangs."""
     if run.alive is not None:
         supports = Supports.STALLED if mode == "timeout" else Supports.UNKNOWN
+        if mode == "timeout" and _disproof(mode, run) is not None:
+            supports = Supports.WORKING
         yield Fact(_PROMETHEUS, "heartbeat", to_iso(run.alive), run.alive, supports)
 
 

@@ -81,9 +81,20 @@ class Policies:
             return "the mode is canary, and the run is none of its runs"
         return None
 
-    def withheld(self, run_id: str, requested: str | None, now: float) -> str | None:
-        """Return why a restart that was decided must not be made now: a mode or a maintenance; None if it may be."""
+    def withheld(self, run_id: str, requested: str | None, mode: str, now: float) -> str | None:
+        """Return why a restart that was decided must not be made now; None if it may be.
+
+        A mode of action or a maintenance forbids it, or the policy that applies by now restarts no such failure.
+
+        Args:
+            run_id: of the run.
+            requested: the policy that its record requests.
+            mode: failure mode for which it was decided.
+            now: Unix seconds.
+        """
         choice = self.of(run_id, requested)
+        if not choice.policy.restarts_after(mode):
+            return f"policy {choice.policy.name} never restarts after a {mode}"
         until = choice.policy.limits.maintained_until(now)
         if until is not None:
             return f"maintenance until {to_iso(until)}: nothing is restarted before"

@@ -30,8 +30,8 @@ from trainwarden_remediator.store.store import Store
 _AT_WORK = frozenset((JobState.RUNNING, JobState.ENDING, JobState.OTHER))
 # How long a save that has begun is waited for.
 _SAVE_SECONDS = 600.0
-# Of a run, with the policy that its record requests, and Unix time.
-Withheld = Callable[[str, str | None, float], str | None]
+# Of a run, with the policy that its record requests, its failure mode, and Unix time.
+Withheld = Callable[[str, str | None, str, float], str | None]
 INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
 
 
@@ -186,15 +186,15 @@ class Recheck:
         self.known = facts_of(incident.failure_mode, run, self._reading(incident), self._world.clock.now(), cpu)
         return (
             _recovered(incident, run, ended=self._ended(incident))
-            or self._of_policy(run)
+            or self._of_policy(run, incident.failure_mode)
             or self._contradicted(incident, run, cpu)
             or self._new_suspects(incident)
             or self._saving(incident, run)
         )
 
-    def _of_policy(self, run: ReportedRun) -> NotNow | None:
-        """Refuse where a mode or a maintenance forbids it that was not there at the decision."""
-        reason = self._withheld(run.run_id, run.policy, self._world.clock.now())
+    def _of_policy(self, run: ReportedRun, mode: str) -> NotNow | None:
+        """Refuse where a mode, a maintenance or another policy forbids it that was not there at the decision."""
+        reason = self._withheld(run.run_id, run.policy, mode, self._world.clock.now())
         return NotNow(reason) if reason else None
 
     def _new_suspects(self, incident: Incident) -> Wait | Refuse | None:

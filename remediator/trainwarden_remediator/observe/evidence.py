@@ -12,6 +12,7 @@ from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, Pr
 from trainwarden_remediator.errors import Unknown
 
 RESTARTS_METRIC = "trainwarden_remediator_run_restarts"
+OBSERVED = "run:training_observed_timestamp_seconds:max"
 # A query is part of an address, which servers and proxies limit to some kilobytes.
 _RUNS_PER_QUERY = 50
 _SERIES = (
@@ -26,7 +27,9 @@ _SERIES = (
     "training_run_end_timestamp_seconds",
     "training_life_timestamp_seconds",
     "training_step_timestamp_seconds",
+    "training_motion_timestamp_seconds",
     "training_stall_budget_seconds",
+    "training_stale_threshold_seconds",
     "training_checkpoint_step",
     "training_step_duration_seconds",
     "training_step_durations_observed",
@@ -46,6 +49,8 @@ _VITALS = (
     "run:efa_tx_bytes:rate5m",
     "run:infiniband_tx_bytes:rate2m",
     "training_log_last_write_timestamp_seconds",
+    # "Now" by the clock on which the ages of its record are measured: that of its exporter.
+    OBSERVED,
 )
 
 
@@ -55,12 +60,12 @@ class ReportedRun:
 
     `policy` is the restart policy that the record requests: a user's text, not validated. `failed`, `alive` (the last
     sign of life of any kind) and `stepped` (when the step last rose) are Unix time, too, by the clocks of the run's
-    hosts. `others` are records of other attempts that claim to be the run, newest first. `stall_budget` is how many
-    seconds its present phase may take for a step. `figures` are how it works, and
-    `vitals` what other sources than its record say of that, by the names of the metrics. `cluster` is that of its
-    series, empty where they have no such label. `plain`: its job writes no record, so all that its record says of its
-    work is from its log, which may be buffered. `stated` is when a signal of its user stated in its log that it has
-    crashed, hangs or has timed out, by failure mode.
+    hosts. `others` are records of other attempts that claim to be the run, newest first. `moved` is when it last made a
+    step or entered a phase: it may take `stall_budget` seconds for a step of that, and be silent for `stale_threshold`
+    seconds. `figures` are how it works, and `vitals` what other sources than its record say of that, by the names of
+    the metrics. `cluster` is that of its series, empty where they have no such label. `plain`: its job writes no
+    record, so all that its record says of its work is from its log, which may be buffered. `stated` is when a signal of
+    its user stated in its log that it has crashed, hangs or has timed out, by failure mode.
     """
 
     run_id: str
@@ -77,7 +82,9 @@ class ReportedRun:
     failed: float | None = None
     alive: float | None = None
     stepped: float | None = None
+    moved: float | None = None
     stall_budget: float | None = None
+    stale_threshold: float | None = None
     checkpoint_step: float | None = None
     cluster: str = ""
     plain: bool = False
@@ -232,6 +239,7 @@ def _with_signs_of_life(newest: ReportedRun, same: Iterable[ReportedRun]) -> Rep
         high_water=_latest(each.high_water for each in records),
         alive=_latest(each.alive for each in records),
         stepped=_latest(each.stepped for each in records),
+        moved=_latest(each.moved for each in records),
     )
 
 
@@ -250,6 +258,8 @@ def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:
     elif name == "training_run_state":
         if value == 1:
             record.states.add(labels["state"])
+    elif name == "training_motion_timestamp_seconds":  # of each phase that it has been in lately
+        record.values[name] = max(value, record.values.get(name, value))
     elif name != "training_step_duration_seconds" or labels.get("quantile") == "0.5":
         record.values[name] = value
 
@@ -274,7 +284,9 @@ def _run(run_id: str, record: _Record) -> ReportedRun:
         failed=record.values.get("training_failure_timestamp_seconds"),
         alive=record.values.get("training_life_timestamp_seconds"),
         stepped=record.values.get("training_step_timestamp_seconds"),
+        moved=record.values.get("training_motion_timestamp_seconds"),
         stall_budget=record.values.get("training_stall_budget_seconds"),
+        stale_threshold=record.values.get("training_stale_threshold_seconds"),
         checkpoint_step=record.values.get("training_checkpoint_step"),
         cluster=(record.info or {}).get("cluster", ""),
         plain=bool(record.values.get("training_run_plain")),

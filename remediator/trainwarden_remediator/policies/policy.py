@@ -71,7 +71,12 @@ class Policy:
     @property
     def restarts(self) -> bool:
         """Whether any mode is ever restarted."""
-        return any(rule.class_name != "NoRestartPolicy" for rule in self.rules.values())
+        return any(map(self.restarts_after, self.rules))
+
+    def restarts_after(self, mode: str) -> bool:
+        """Return whether failures of this mode are ever restarted."""
+        rule = self.rules.get(mode)
+        return rule is not None and rule.class_name != "NoRestartPolicy"
 
     def warnings(self) -> list[str]:
         """Return a line for each value that is valid but seldom meant."""

@@ -13,7 +13,7 @@ from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
-from trainwarden_remediator.observe.evidence import PrometheusRuns, ReportedRun, read_run
+from trainwarden_remediator.observe.evidence import OBSERVED, PrometheusRuns, ReportedRun, read_run
 
 
 def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> PrometheusSample:
@@ -59,6 +59,19 @@ def test_of_two_machines_that_both_keep_a_record_the_newer_start_counts_whatever
         run = read_run("r", order)
         assert run is not None
         assert run.attempt_key == "slurm:17:1"
+
+
+def test_what_an_alert_is_checked_against_is_read_of_the_record() -> None:
+    series = [
+        sample("training_motion_timestamp_seconds", 900, phase="train", basis="step"),
+        sample("training_motion_timestamp_seconds", 400, phase="eval", basis="phase"),
+        sample("training_stale_threshold_seconds", 300),
+        PrometheusSample({"__name__": OBSERVED, "run_id": "r"}, 1000),
+    ]
+    for order in (series, series[::-1]):
+        run = read_run("r", [*record(0, "slurm:17:0", 100), *order])
+        assert run is not None
+        assert (run.moved, run.stale_threshold, run.vitals) == (900, 300, {OBSERVED: 1000})
 
 
 def test_of_two_records_of_one_attempt_each_sign_of_work_counts() -> None:

@@ -154,3 +154,34 @@ def test_a_person_freezes_a_run_and_it_is_not_restarted_until_unfrozen(
     assert main(["freeze", folder, "--all", "--for=x"]) == 2
     assert "--for: 'x' is no duration" in capsys.readouterr().err
     simulation.close()
+
+
+@pytest.mark.parametrize("command", ["freeze", "unfreeze", "ack", "adopt"])
+@pytest.mark.parametrize("run_id", ["", "run 1", "../run-1"])
+def test_what_is_no_run_id_stands_for_no_run_and_not_for_all(
+    simulation: Simulation, tmp_path: Path, command: str, run_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty one is that of a variable that is not set."""
+    folder = f"--state-dir={tmp_path / 'state'}"
+    assert main(["freeze", folder, "--all"]) == 0
+    with pytest.raises(SystemExit) as refused:
+        main([command, folder, f"--run-id={run_id}"])
+    assert refused.value.code == 2
+    assert f"argument --run-id: run id {run_id!r} is not usable" in capsys.readouterr().err
+    simulation.tick(30)
+    assert simulation.our_starts == [], "all runs are frozen still"
+    simulation.close()
+
+
+def test_a_run_that_is_not_on_record_is_frozen_with_a_warning(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"--state-dir={tmp_path / 'state'}"
+    assert main(["freeze", folder, "--run-id=run-l"]) == 0
+    shown = capsys.readouterr()
+    assert "frozen: run run-l" in shown.out
+    assert "run run-l: nothing is on record about it yet: is its id right?" in shown.err
+    simulation.tick(5)
+    assert main(["freeze", folder, f"--run-id={RUN}"]) == 0
+    assert capsys.readouterr().err == ""
+    simulation.close()

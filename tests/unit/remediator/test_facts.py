@@ -22,7 +22,7 @@ from trainwarden_remediator.incidents.incident import Action, Alert, Incident, S
 from trainwarden_remediator.notify.message import as_notice
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observe.cpu_time import CpuUse
-from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, read_run
+from trainwarden_remediator.observe.evidence import OBSERVED, Evidence, ReportedRun, read_run
 
 UNITS, POWER, USUAL = "run:gpu_units_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
 EFA, INFINIBAND = "run:efa_tx_bytes:rate5m", "run:infiniband_tx_bytes:rate2m"
@@ -66,6 +66,76 @@ class Stepping(Simulation):
     def run(self, run_id: str) -> Evidence:
         found = super().run(run_id)
         return replace(found, stepped=self.stepped) if isinstance(found, ReportedRun) else found
+
+
+class Recorded(Simulation):
+    """A run whose record shows since when it is silent and stands still, by its exporter's clock, which is behind."""
+
+    alert_mode = "stall"
+    exporter = -7200.0
+    silent = still = 0.0
+
+    def run(self, run_id: str) -> Evidence:
+        found = super().run(run_id)
+        if not isinstance(found, ReportedRun):
+            return found
+        now = self.clock.now() + self.exporter
+        record = replace(found, moved=now - self.still, alive=now - self.silent, stall_budget=600.0)
+        return replace(record, stale_threshold=300.0, vitals={OBSERVED: now})
+
+    def alerts_now(self) -> list[Alert]:
+        name = "TrainRunStalled" if self.alert_mode == "stall" else "TrainRunTimedOut"
+        changed = {"alertname": name, "failure_mode": self.alert_mode}
+        return [replace(each, labels={**each.labels, **changed}) for each in super().alerts_now()]
+
+
+@pytest.mark.parametrize(
+    ("mode", "silent", "still", "shown"),
+    [
+        ("stall", 2.0, 5.0, "its last step or change of phase is 5 s old, where 600 s are allowed (prometheus)"),
+        ("timeout", 2.0, 900.0, "its last sign of life is 2 s old, where 300 s are allowed (prometheus)"),
+    ],
+)
+def test_an_alert_that_the_record_of_the_run_disproves_ends_nothing_and_pages_with_both_facts(
+    tmp_path: Path, mode: str, silent: float, still: float, shown: str
+) -> None:
+    """One that somebody has posted, or that has outlived what it reports: Prometheus did not reach Alertmanager."""
+    recorded = Recorded(tmp_path / "state", policy="megatron_transient")
+    recorded.alert_mode, recorded.silent, recorded.still = mode, silent, still
+    recorded.tick(100, every=5)
+    assert recorded.store.of_run(RUN) == [], "it may be about to end"
+    recorded.tick(100, every=5)
+    assert recorded.driver.calls == []
+    [incident] = recorded.store.escalations()
+    assert f"an alert reports a {mode}, and {shown}" in incident.reason
+    facts = recorded.store.known_of([incident.id])[incident.id]["facts"]
+    assert Supports.WORKING.value in {each["supports"] for each in facts}
+    recorded.silent = recorded.still = 900.0
+    recorded.tick(20, every=5)
+    assert recorded.driver.calls != [], "the record shows it by now"
+    recorded.close()
+
+
+def test_a_step_or_a_new_phase_between_decision_and_call_disproves_the_alert(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path / "state")
+    recorded.silent = recorded.still = 900.0
+    recorded.captures.seconds = 10.0
+    recorded.tick(5)
+    [incident] = recorded.store.of_run(RUN)
+    assert incident.state is State.CAPTURING
+    recorded.still = 1.0
+    recorded.tick(20)
+    assert recorded.driver.calls == []
+    assert "its last step or change of phase is 1 s old" in recorded.store.of_run(RUN)[0].reason
+    recorded.close()
+
+
+def test_a_record_that_does_not_show_it_disproves_nothing() -> None:
+    record = replace(HALTED, moved=NOW - 5, vitals={OBSERVED: NOW})
+    assert contradiction("stall", record, None, NOW) is not None
+    for unknown in (replace(record, moved=None), replace(record, stall_budget=None), replace(record, vitals={})):
+        assert contradiction("stall", unknown, None, NOW) is None
+    assert contradiction("stall", replace(record, stated={"stall": NOW - 60}), None, NOW) is None, "its log states it"
 
 
 @pytest.fixture

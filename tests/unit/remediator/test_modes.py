@@ -169,11 +169,13 @@ def test_the_command_prints_the_score(observing: Callable[..., Simulation], caps
 
 
 @pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "one-call"])
-@pytest.mark.parametrize("change", ["observe", "maintenance"])
-def test_a_restart_that_was_decided_is_not_made_once_a_mode_or_a_maintenance_forbids_it(
+@pytest.mark.parametrize("change", ["observe", "maintenance", "never"])
+def test_a_restart_that_was_decided_is_not_made_once_a_mode_a_maintenance_or_another_policy_forbids_it(
     tmp_path: Path, two_phase: bool, change: str
 ) -> None:
-    """Policies are read again during the delay of a restart, or a maintenance begins then."""
+    """Policies are read again during the delay of a restart, or a maintenance begins then; or an operator gives the run
+    a policy that restarts no such failure.
+    """
     rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=Backoff(initial=30))
     once = Once.model_validate({"from": "2027-01-15T08:00:20Z", "to": "2027-01-15T08:02:00Z"})
     limits = Limits(maintenance=[once] if change == "maintenance" else [])
@@ -182,6 +184,9 @@ def test_a_restart_that_was_decided_is_not_made_once_a_mode_or_a_maintenance_for
     assert [each.state for each in sim.store.open_incidents()] == [State.PROPOSED]
     if change == "observe":
         sim.policies.take(replace(sim.policies, mode="observe"))
+    if change == "never":
+        crashes_alone = Policy("mine", {"crash": rule, "stall": Implementation(class_name="NoRestartPolicy")})
+        sim.policies.take(replace(sim.policies, assigned=[("run-*", crashes_alone)]))
     sim.tick(60, every=5)
     assert sim.driver.calls == []
     [first, *_] = sim.store.of_run(RUN)
