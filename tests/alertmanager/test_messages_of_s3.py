@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 import yaml
 
 from tests.alertmanager.running import Alertmanager
-from tests.rules.promtool import LIVE, RULES, Page, in_cluster, input_series, run
+from tests.rules.promtool import LIVE, RULES, Page, evaluate, in_cluster, input_series, raised, run
 from tests.rules.scenarios_s3 import in_s3, until
 from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
@@ -99,18 +97,11 @@ def alerts(
         ],
     }
     (folder / "tests.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    command: list[str | Path] = [tools.promtool, "test", "rules", folder / "tests.yml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
-    for labels, texts in re.findall(r"Labels:\{(.*)\}\s+Annotations:\{(.*)\}", done.stdout + done.stderr):
-        own = _pairs(labels)
-        if own["cluster"] == _cluster(own["alertname"]):
-            found[own["alertname"]] = own, _pairs(texts)
-    return found
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return {name: json.loads(value) for name, value in re.findall(r'(\w+)=("(?:[^"\\]|\\.)*")', text)}
+    return {
+        labels["alertname"]: (labels, texts)
+        for labels, texts in raised(evaluate(tools.promtool, folder / "tests.yml"))
+        if labels["cluster"] == _cluster(labels["alertname"])
+    }
 
 
 def _expected(name: str) -> list[str]:

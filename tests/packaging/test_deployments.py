@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rules.promtool import ROOT
+from tests.rules.rule_files import ROOT, RULES
 from trainwarden.actions.command import build_parser as build_parser_of_actions
 from trainwarden.jobs.ray_command import build_parser as build_parser_of_ray
 from trainwarden.jobs.slurm_command import build_parser as build_parser_of_slurm
@@ -129,10 +129,30 @@ def test_the_kubernetes_manifest_starts_the_exporter_with_flags_that_there_are()
     build_parser().parse_args(container["args"])
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
-    (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in container["ports"]}
     labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    assert documents["PodMonitor"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    monitor = documents["PodMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert {each["port"] for each in monitor["podMetricsEndpoints"]} <= {port["name"] for port in container["ports"]}
+
+
+def test_prometheus_operator_scrapes_runs_often_under_jobs_that_the_rules_find() -> None:
+    documents = {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))}
+    monitor, metadata = documents["PodMonitor"]["spec"], documents["PodMonitor"]["metadata"]
+    labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    # The operator's own: a label of the pod, else the object's name; then come the relabelings.
+    job = labels.get(monitor.get("jobLabel"), f"{metadata['namespace']}/{metadata['name']}")
+    runs, rest = monitor["podMetricsEndpoints"]
+    jobs = []
+    for each in (runs, rest):
+        named = {one["targetLabel"]: one for one in each["relabelings"]}
+        assert named["instance"]["sourceLabels"] == ["__meta_kubernetes_pod_node_name"]
+        jobs.append(named.get("job", {"replacement": job})["replacement"])
+    assert len(set(jobs)) == 2, "two targets of the same labels overwrite each other's series"
+    asked = {name for _, rule in RULES for name in re.findall(r'job=~"(.+?)"', str(rule["expr"])) if "exporter" in name}
+    assert asked
+    assert all(re.fullmatch(pattern, each) for pattern in asked for each in jobs)
+    assert (runs["interval"], runs["params"]) == ("5s", {"collect[]": ["runs"]})
+    assert (rest["interval"], rest["params"]) == ("30s", {"exclude[]": ["runs"]})
 
 
 def test_the_kubernetes_manifest_brings_the_kubelet_s_socket_to_where_the_exporter_looks_for_it() -> None:
@@ -146,8 +166,7 @@ def test_the_kubernetes_manifest_brings_the_kubelet_s_socket_to_where_the_export
     assert mount == {"name": "pod-resources", "mountPath": str(folder), "readOnly": True}
     assert volume["hostPath"] == {"path": f"/{folder.relative_to(rootfs)}"}
     # Else Prometheus calls the labels of gpu_pod_info exported_pod, and those of the exporter's own pod stand in them.
-    (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
-    assert endpoint["honorLabels"]
+    assert all(each["honorLabels"] for each in documents["PodMonitor"]["spec"]["podMetricsEndpoints"])
     of_targets = {"instance", "job", "endpoint", "namespace", "pod", "container"}
     named = {metric.name for metric in METRICS.values() if of_targets & set(metric.label_names)}
     assert named == {"gpu_pod_info", *dcgm.METRICS}

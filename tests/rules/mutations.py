@@ -15,7 +15,7 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -226,12 +226,21 @@ class Bundle:
 
     def shortest(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[str, dict[str, Any]]:
         """Return the file and the shortest of the tests that are wanted, of those played side by side one by itself."""
-        cases = (self.cases[number] for number in self._ranked)
-        return next((stem, each) for stem, test in cases for each in apart(test) if wanted(each))
+        return next((stem, each) for stem, each in self.from_shortest() if wanted(each))
+
+    def from_shortest(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield file and test of all, of those played side by side each by itself, from the shortest on."""
+        for number in self._ranked:
+            stem, test = self.cases[number]
+            for each in apart(test):
+                yield stem, each
 
     def write_for_alert(self, name: str, stem: str, test: dict[str, Any], folder: Path) -> Path:
-        """Write one test, evaluated as those of a file, with an alert and what it stands on; return its file."""
-        loaded = self._with_sources(self._made[f"ALERTS {name}"])
+        """Write one test, evaluated as those of a file, with an alert and what it and its texts stand on."""
+        alerts = self._made[f"ALERTS {name}"]
+        texts = " ".join(text for place in alerts for text in self._rules[place]["annotations"].values())
+        asked = set().union(*(self._made.get(each, set()) for each in re.findall(r"[\w:]+", texts)))
+        loaded = self._with_sources(alerts | asked if _with_texts([test]) else alerts)
         self._write_rules(loaded, lambda place: [self._stripped(place, [test])], folder)
         return self._write_document(stem, [test], folder)
 

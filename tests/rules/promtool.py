@@ -212,6 +212,16 @@ def document(
     return _HEAD.format(rule_files=read, seconds=evaluation_interval) + written
 
 
+def raised(done: subprocess.CompletedProcess[str]) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Return labels and annotations of the alerts that promtool has where a test expected none."""
+    found = re.findall(r"Labels:\{(.*)\}\s+Annotations:\{(.*)\}", done.stdout + done.stderr)
+    return [(_pairs(labels), _pairs(texts)) for labels, texts in found]
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return {name: json.loads(value) for name, value in re.findall(r'(\w+)=("(?:[^"\\]|\\.)*")', text)}
+
+
 _CLUSTER = re.compile(r'cluster="([a-z]*)"')
 _HEAD = """\
 # Made by `make docs` from the scenarios in tests/rules; change them there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.rules.rule_files import ALERTS, NAMES, of_alerts
+from tests.rules.rule_files import ALERTS, NAMES, RULES, of_alerts
 from trainwarden.rules.files import SEVERITIES
 from trainwarden.taxonomy import ERROR_TYPES, FAILURES, SUBSYSTEMS
 
@@ -64,14 +64,41 @@ WITH_QUERIES = {
 # Whether a run may be restarted is judged by these alone.
 REMEDIABLE = {"TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled", "TrainRunSignalled"}
 CLUSTER = "{{ with $labels.cluster }}var-cluster={{ . | urlquery }}&{{ end }}"
-FLEET = "{{ with $labels.cluster }}?var-cluster={{ . | urlquery }}{{ end }}"
-RUN = "{{ with $labels.run_id }}var-run={{ . | urlquery }}{{ end }}"
-DASHBOARDS = {
-    f"/d/train-run?{CLUSTER}var-run={{{{ $labels.run_id | urlquery }}}}",
-    f"/d/train-run?{CLUSTER}{RUN}",  # of a node, which may work for one run
-    f"/d/train-run{FLEET}",
-    "/d/train-run",  # of the watchdog, which has no cluster
+ALL = "{{ with $labels.cluster }}?var-cluster={{ . | urlquery }}{{ end }}"
+RUN = f"/d/train-run?{CLUSTER}var-run={{{{ $labels.run_id | urlquery }}}}"
+NODE = f"/d/train-node?{CLUSTER}var-node={{{{ $labels.node | urlquery }}}}"
+FLEET = f"/d/train-fleet{ALL}"
+REMEDIATION = f"/d/train-remediation{ALL}"
+ONE_RUN_OR_MANY = f"{{{{ if $labels.run_id }}}}{RUN}{{{{ else }}}}{FLEET}{{{{ end }}}}"
+# Of the files of nodes all alerts lead to the node, and what is not named here to its run.
+OF_NODES = {
+    rule["alert"]: (NODE,)
+    for file, rule in RULES
+    if "alert" in rule and file.name in {"alerts/gpus.yml", "alerts/fabric.yml", "alerts/nodes.yml"}
 }
+DASHBOARDS = {
+    **OF_NODES,
+    **dict.fromkeys(
+        (
+            "TrainExporterDown", "TrainCollectorFailing", "TrainCollectorStuck", "TrainRunsLeftOut",
+            "TrainExporterConfigInvalid",
+        ),
+        (NODE,),
+    ),
+    **dict.fromkeys(
+        (
+            "TrainDeadMansSwitch", "TrainRemediatorBlind", "TrainCanaryNotHealed", "TrainRemediatorDown",
+            "TrainRemediatorConfigInvalid",
+        ),
+        (REMEDIATION,),
+    ),
+    **dict.fromkeys(
+        ("TrainS3Unreachable", "TrainSlurmUnreachable", "TrainRayUnreachable", "TrainJobGpusIdle"), (FLEET,)
+    ),
+    **dict.fromkeys(("TrainLogsBehind", "TrainRunUnobserved"), (ONE_RUN_OR_MANY,)),
+    "TrainMonitoringBlind": (RUN, FLEET),  # of one run, or of all exporters
+    "TrainWatchdog": ("/d/train-fleet",),  # which has no cluster
+}  # fmt: skip
 
 
 @of_alerts
@@ -136,14 +163,14 @@ def test_a_storm_of_it_stays_cheap(rule: dict[str, Any]) -> None:
 
 
 def test_no_alert_is_excused_in_vain() -> None:
-    assert set(NAMES) >= WITH_QUERIES | REMEDIABLE
+    assert set(NAMES) >= WITH_QUERIES | REMEDIABLE | DASHBOARDS.keys()
     without = {rule["alert"] for rule in ALERTS if "error_type" not in rule["labels"]}
     assert without >= set(WITHOUT_ERROR_TYPE)
 
 
 @of_alerts
-def test_it_links_to_its_own_runbook_and_to_a_dashboard(rule: dict[str, Any]) -> None:
+def test_it_links_to_its_own_runbook_and_to_the_dashboard_of_what_it_is_about(rule: dict[str, Any]) -> None:
     assert rule["annotations"]["runbook_url"] == (
         f"https://github.com/trainwarden/trainwarden/blob/main/rules/runbooks/{rule['alert']}.md"
     )
-    assert rule["annotations"]["dashboard"] in DASHBOARDS
+    assert rule["annotations"]["dashboard"] in DASHBOARDS.get(rule["alert"], (RUN,))

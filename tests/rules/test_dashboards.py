@@ -164,7 +164,7 @@ def test_every_variable_is_used_and_every_one_that_is_used_exists(path: Path) ->
 
 @of_alerts
 def test_an_alert_links_to_a_dashboard_that_exists_and_takes_what_it_sets(rule: dict[str, Any]) -> None:
-    link = rule["annotations"]["dashboard"]
-    (uid,) = re.findall(r"^/d/([\w-]+)", link)
-    found = json.loads((FOLDER / f"{uid}.json").read_text(encoding="utf-8"))
-    assert set(re.findall(r"var-(\w+)=", link)) <= {variable["name"] for variable in found["templating"]["list"]}
+    for link in rule["annotations"]["dashboard"].split("{{ else }}"):
+        (uid,) = re.findall(r"^(?:{{ if [^}]+}})?/d/([\w-]+)", link)
+        found = json.loads((FOLDER / f"{uid}.json").read_text(encoding="utf-8"))
+        assert set(re.findall(r"var-(\w+)=", link)) <= {variable["name"] for variable in found["templating"]["list"]}

@@ -16,7 +16,7 @@ RUNS = {
     "TrainRunGpuTaken": ["nvidia-smi lists the processes", "GPUs of its own"],
     "TrainRunTwoLiveAttempts": ["end the older one", "trainwarden checkpoints"],
     "TrainLogSilent": ["nvidia-smi", "py-spy dump", "PYTHONUNBUFFERED=1"],
-    "TrainRunSignalled": ["states that it", "scancel JOB"],
+    "TrainRunSignalled": ["states that it", "scancel {{ end }}{{ . }}"],
     "TrainRunUnobserved": ["nothing watches them", "timeout 5 ls", "restart it"],
     "TrainRunSucceeded": ["Nothing to do"],
 }

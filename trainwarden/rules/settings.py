@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.rules.files import SEVERITIES
+from trainwarden.rules.values import DURATION
 from trainwarden.yaml_file import YamlValue, read_yaml
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from trainwarden.rules.values import Value
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
-_DURATION = re.compile(r"0|(?:\d{1,6}(?:ms|[smhd]))+", re.ASCII)
+_WAIT = re.compile(f"0|{DURATION.pattern}", re.ASCII)
 _URL = re.compile(r"https?://[^\s\"'<>{}]+", re.ASCII)
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 _KUBERNETES_LABEL = re.compile(r"[a-zA-Z0-9](?:[-\w./]{0,251}[a-zA-Z0-9])?", re.ASCII)
@@ -124,9 +125,12 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleF
     ):
         expected = f"true, or {DEAD_MANS_SWITCH}: {{enabled: false}} beside it, which fires where {WATCHDOG} is missing"
         raise entries["alerts"].at((WATCHDOG, "enabled")).wrong(expected)
+    numbers = mapping("values", values)
+    chosen = {name: values[name].text(given) for name, given in numbers.items()}
+    _check_burn(numbers, {name: value.default for name, value in values.items()} | chosen)
     kubernetes = mapping("kubernetes", ("namespace", "labels"))
     return RuleSettings(
-        values={name: values[name].text(given) for name, given in mapping("values", values).items()},
+        values=chosen,
         labels=_labels(mapping("labels")),
         runbooks=_matching(entries.get("runbooks"), _URL, "an address such as https://wiki.example.com/runbooks"),
         dashboards=_matching(entries.get("dashboards"), _URL, "an address such as https://grafana.example.com"),
@@ -137,6 +141,18 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleF
             for name, given in (kubernetes["labels"].mapping() if "labels" in kubernetes else none).items()
         },
     )
+
+
+def _check_burn(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) -> None:
+    """Raise `UsageError` where the goodput of no run can be low: what is lost of its time is all of it at most."""
+    target = "goodput.target"
+    for burn in ("goodput.burn_fast", "goodput.burn_slow"):
+        if not given.keys() & {target, burn} or round(float(numbers[burn]) * (1 - float(numbers[target])), 9) < 1:
+            continue
+        most = f"below {1 / (1 - float(numbers[target])):.4g}, or no run loses so much of the time that {target} leaves"
+        if burn in given:
+            raise given[burn].wrong(most)
+        raise given[target].wrong(f"{burn} beside it, {most}")
 
 
 def _alert(given: YamlValue, rules: Iterable[Mapping[str, str]]) -> AlertChange:
@@ -154,7 +170,7 @@ def _alert(given: YamlValue, rules: Iterable[Mapping[str, str]]) -> AlertChange:
     return AlertChange(
         is_enabled=fields["enabled"].boolean() if "enabled" in fields else True,
         severity=severity,
-        wait=_matching(fields.get("for"), _DURATION, "a duration such as 5m"),
+        wait=_matching(fields.get("for"), _WAIT, "a duration such as 5m"),
         labels=_labels(fields["labels"].mapping()) if "labels" in fields else {},
     )
 

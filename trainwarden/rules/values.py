@@ -32,7 +32,10 @@ UNITS = {
 }
 _FIELDS = ("default", "unit", "least", "most", "meaning", "history", "fires")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
-_DURATION = re.compile(r"(?:\d{1,9}(?:ms|[smhdwy]))+", re.ASCII)
+# As Prometheus reads one: each unit once at most, from the longest on.
+DURATION = re.compile(
+    r"(?=\d)" + "".join(rf"(?:\d{{1,9}}{unit})?" for unit in ("y", "w", "d", "h", "m", "s", "ms")), re.ASCII
+)
 # A number at the end of its line; what closes after it is not of it.
 _MARKER = re.compile(
     r"(?<![\w.:])(?P<number>\d[\w.]*)(?P<closing>[)\]},]*)(?P<blank>[ \t]+)# values: (?P<name>[^\s]+)[ \t]*$",
@@ -74,12 +77,12 @@ class Value:
     @staticmethod
     def size(text: str) -> float:
         """Return the number; seconds for a duration."""
-        return parse_duration(text) if _DURATION.fullmatch(text) else float(text)
+        return parse_duration(text) if DURATION.fullmatch(text) else float(text)
 
     def text(self, given: YamlValue) -> str:
         """Return a team's value as it stands in a rule. Raises `UsageError`."""
         text = given.scalar(self.expected)
-        is_duration = bool(_DURATION.fullmatch(text))
+        is_duration = bool(DURATION.fullmatch(text))
         try:
             if self.unit == "duration":
                 fits = is_duration

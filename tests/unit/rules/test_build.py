@@ -174,6 +174,8 @@ def test_mimir_gets_a_namespace_for_each_file(folder: Path) -> None:
         ("alerts: {TrainGpuHott: {}}", "key alerts.TrainGpuHott: there is no such key, expected TrainGpuHot?"),
         ("alerts: {TrainGpuHot: {severity: bad}}", "'bad', expected one of critical, warning, info, none"),
         ("alerts: {TrainGpuHot: {for: 5}}", "key alerts.TrainGpuHot.for: '5', expected a duration such as 5m"),
+        ("alerts: {TrainGpuHot: {for: 30m1h}}", "'30m1h', expected a duration such as 5m"),
+        ("values: {gpu.wait: 30s1m}", "'30s1m', expected a duration such as 5m"),
         ("alerts: {TrainGpuHot: {enable: no}}", "there is no such key, expected enabled?"),
         ("runbooks: wiki", "key runbooks: 'wiki', expected an address such as https://wiki.example.com/runbooks"),
         ("kubernetes: {namespace: A B}", "key kubernetes.namespace: 'A B', expected the name of a namespace"),
@@ -181,6 +183,34 @@ def test_mimir_gets_a_namespace_for_each_file(folder: Path) -> None:
 )
 def test_what_is_wrong_is_named_with_what_was_expected(folder: Path, settings: str, expected: str) -> None:
     assert expected in refusal(folder, settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            "goodput.target: 0.8",
+            "goodput.target: '0.8', expected goodput.burn_fast beside it, below 5, or no run loses",
+        ),
+        ("goodput.burn_fast: 10", "goodput.burn_fast: '10', expected below 10, or no run loses"),
+        (
+            "goodput.target: 0.5, goodput.burn_fast: 1.5, goodput.burn_slow: 2",
+            "goodput.burn_slow: '2', expected below 2",
+        ),
+    ],
+)
+def test_numbers_by_which_an_alert_can_never_fire_are_refused(tmp_path: Path, values: str, expected: str) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text(f"values: {{{values}}}")
+    with pytest.raises(UsageError) as refused:
+        Rules(file)
+    assert expected in str(refused.value)
+
+
+def test_a_lower_target_is_taken_with_what_it_may_lose(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text("values: {goodput.target: 0.8, goodput.burn_fast: 3}")
+    assert Rules(file).settings.values == {"goodput.target": "0.8", "goodput.burn_fast": "3"}
 
 
 @pytest.mark.parametrize(
