@@ -177,13 +177,17 @@ def read_open(descriptor: int, size: int, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def read_file(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> FileContent | Unreadable | None:
+def read_file(
+    path: str | os.PathLike[str], limit: int = MAX_BYTES, folder: int | None = None
+) -> FileContent | Unreadable | None:
     """Return the content of a plain file of at most `limit` bytes; None if there is no file.
 
-    Users own records and services read them: a symbolic link is not followed, a pipe is not waited for.
+    Users own records and services read them: a symbolic link is not followed, a pipe is not waited for. Of an open
+    `folder` the file is read that has the last part of the path, which is then for messages.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        name = path if folder is None else os.path.basename(path)  # noqa: PTH119  # a Path takes longer than the call
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -228,7 +232,9 @@ def _loads(data: bytes) -> Any:
     return json.loads(data)
 
 
-def read_json(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> JsonObject | Unreadable | None:
-    """Return the JSON object that a file holds; None if there is no file."""
-    content = read_file(path, limit)
+def read_json(
+    path: str | os.PathLike[str], limit: int = MAX_BYTES, folder: int | None = None
+) -> JsonObject | Unreadable | None:
+    """Return the JSON object that a file holds; None if there is no file. Arguments as those of `read_file`."""
+    content = read_file(path, limit, folder)
     return parse_json(content, path) if isinstance(content, FileContent) else content

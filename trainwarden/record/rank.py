@@ -147,8 +147,11 @@ def host_file(host: str, digits: str) -> str:
 
 def read_host(folder: str | os.PathLike[str], name: str) -> HostBeats | Unreadable | None:
     """Return the file of a host's ranks; None if there is none."""
-    path = os.path.join(folder, name)
-    content = read_file(path, _MAX_HOST_BYTES)
+    return _read_host(os.path.join(folder, name))
+
+
+def _read_host(path: str, folder: int | None = None) -> HostBeats | Unreadable | None:
+    content = read_file(path, _MAX_HOST_BYTES, folder)
     return _host_beats(content, path) if isinstance(content, FileContent) else content
 
 
@@ -168,10 +171,9 @@ class HostFile:
         self._rest: int | None = None
         self._known = HostBeats()
 
-    def read(self, folder: str | os.PathLike[str], name: str) -> HostBeats | Unreadable | None:
-        """Return what `read_host` does."""
-        path = os.path.join(folder, name)
-        content = read_file(path, _MAX_HOST_BYTES)
+    def read(self, path: str, folder: int | None = None) -> HostBeats | Unreadable | None:
+        """Return what `read_host` does; arguments as those of `read_file`."""
+        content = read_file(path, _MAX_HOST_BYTES, folder)
         if not isinstance(content, FileContent):
             return content
         if self._rest is not None:
@@ -244,6 +246,7 @@ def read_ranks(
     names: Iterable[str] | None = None,
     limit: int | None = None,
     hosts: dict[str, HostFile] | None = None,
+    descriptor: int | None = None,
 ) -> list[RankBeat | Unreadable]:
     """Return the newest beat of each rank and attempt, by rank: compare `attempt_key`; then what cannot be read.
 
@@ -254,12 +257,13 @@ def read_ranks(
         names: of the files in the folder of ranks, those of `holds_ranks`; they are looked for if None.
         limit: reading ends once there are more.
         hosts: what is kept of the files of hosts, by name, if the folder is read again and again.
+        descriptor: of the open folder of ranks, whatever is at the path now.
     """
     if names is None:
         names = [name for name in _names(folder) if holds_ranks(name, host)]
     beats: list[RankBeat] = []
     unreadable: list[Unreadable] = []
-    for some, problem in _read_files(folder, names, ranks, hosts):
+    for some, problem in _read_files(folder, names, ranks, hosts, descriptor):
         beats += some
         if problem is not None:
             unreadable.append(problem)
@@ -344,6 +348,7 @@ def _read_files(
     names: Iterable[str],
     ranks: Container[int] | None,
     hosts: dict[str, HostFile] | None = None,
+    descriptor: int | None = None,
 ) -> Iterator[tuple[Sequence[RankBeat], Unreadable | None]]:
     """Yield the beats of each file, and what of it cannot be read."""
     for name in names:
@@ -351,19 +356,20 @@ def _read_files(
         if _is_rank(stem):
             rank = int(stem)
             if ranks is None or rank in ranks:
-                source = read_json(os.path.join(folder, rank_file(rank)))
+                source = read_json(os.path.join(folder, rank_file(rank)), folder=descriptor)
                 if isinstance(source, JsonObject):
                     yield (RankBeat.from_json(source).replace(rank=rank),), None
                 elif source is not None:
                     yield (), source
         elif _host_of(name) is not None:
-            file = f"{RANKS}/{name}"
-            beats = read_host(folder, file) if hosts is None else hosts.setdefault(name, HostFile()).read(folder, file)
+            path = os.path.join(folder, RANKS, name)
+            read = _read_host if hosts is None else hosts.setdefault(name, HostFile()).read
+            beats = read(path, descriptor)
             if isinstance(beats, HostBeats):
                 problem = None
                 if beats.problems:
                     text = "; ".join(beats.problems[:_MAX_PROBLEMS])
-                    problem = Unreadable(os.path.join(folder, RANKS, name), text)
+                    problem = Unreadable(path, text)
                 yield beats.ranks if ranks is None else [beat for beat in beats.ranks if beat.rank in ranks], problem
             elif beats is not None:
                 yield (), beats

@@ -157,7 +157,7 @@ class RunsCollector:
         ]
         outcomes[EXPIRED] = self._discovery.expired
         outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), max(0, len(mine) - self._limits.runs)
-        if all_fit(mine, self._series_of_ranks, self._limits):
+        if all_fit(len(mine), self._discovery.rank_series, self._limits):
             granted, without = [(each, True) for each in mine], 0
         else:
             mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
@@ -171,10 +171,11 @@ class RunsCollector:
         mine = sorted((each for each, _ in granted), key=lambda each: each.folder.run_id)
         self._publish(mine, now)
         self._filesystems.ask((each.folder.owner, each.record) for each in mine if self._has_files(each))
-        self._processes.look(beat for each in mine for beat in self._ranks(each.folder, each.record) if beat.pid)
-        for each in mine:
+        ranks = [self._ranks(each.folder, each.record) for each in mine]
+        self._processes.look(beat for own in ranks for beat in own if beat.pid)
+        for each, own in zip(mine, ranks, strict=True):
             with self._problems.isolated(each.folder.run_id):
-                self._add(families, each, now)
+                self._add(families, each, own, now)
                 outcomes[EXPORTED] += 1
         log_only = dict(self._evidence.log_only_views(self._discovery.known, now))
         for run_id, view in log_only.items():
@@ -189,10 +190,9 @@ class RunsCollector:
         self._problems.report(families, self._discovery.owners)
         return families.collected()
 
-    def _add(self, families: Families, run: DiscoveredRun, now: float) -> None:
+    def _add(self, families: Families, run: DiscoveredRun, ranks: Sequence[RankBeat], now: float) -> None:
         folder, record = run.folder, run.record
         if not self._owns_run(run):
-            ranks = self._ranks(folder, record)
             _add_ranks(families, folder, ranks, now)
             self._add_rank_places(families, folder, ranks)
             add_silent_ranks(families, record, ranks, now)
@@ -206,18 +206,18 @@ class RunsCollector:
         if verdict and (awaited or self._evidence.is_awaited(record, verdict, now)):
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
-                ranks = self._ranks(folder, record)
                 _add_ranks(families, folder, ranks, now)
                 self._add_rank_places(families, folder, ranks)
                 return
             record, verdict = folder.shown, None
+            ranks = self._ranks(folder, record)
         folder.shown = record
         view = self._evidence.current_view(record.run_id, now)
         if is_training_by_log(record, view):
             record = replace(record, from_logs=True)
         self._state_changes.observe(record, folder.owner, now)
         logged = view.moved if view and view.progress and not record.has_progress else None
-        self._add_cached(families, folder, record, logged, now)
+        self._add_cached(families, folder, record, ranks, logged, now)
         if self._has_files(run):
             self._filesystems.add(families, record)
         add_ages(families, record, folder.observed, now)
@@ -266,7 +266,13 @@ class RunsCollector:
             families.extend(known[1].columns)
 
     def _add_cached(
-        self, families: Families, folder: RunFolder, record: RunRecord, logged: float | None, now: float
+        self,
+        families: Families,
+        folder: RunFolder,
+        record: RunRecord,
+        ranks: Sequence[RankBeat],
+        logged: float | None,
+        now: float,
     ) -> None:
         """Add the samples that change only with the record.
 
@@ -274,8 +280,8 @@ class RunsCollector:
         """
         steps = folder.steps(record, now)
         complete = self._checkpoints.is_complete(record, None if isinstance(folder, CopiedRunFolder) else folder.owner)
-        ranks = self._ranks(folder, record)
-        made_from = (record, steps, logged, complete, folder.shows_ranks)
+        # The steps first: of a run that trains they are others, and a record takes long to compare.
+        made_from = (steps, logged, complete, folder.shows_ranks, record)
         if folder.cached is None or folder.cached.made_from != made_from:
             # Of a run that trains each sample is made from another state: what is made from one twice is kept.
             is_kept, folder.made_from = folder.made_from == made_from, made_from

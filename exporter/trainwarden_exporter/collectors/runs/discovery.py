@@ -146,6 +146,11 @@ class RunDiscovery:
         self.expired = len(asleep - found.keys())
         return list(found.values())
 
+    @property
+    def rank_series(self) -> int:
+        """How many series the ranks of all runs would have that were read, at most."""
+        return self._kept_ranks.total
+
     def _chosen(self, names: dict[str, NamedFolder], now: float) -> dict[str, RunFolder]:
         """Return the folders that are to be read: all that are awake, or each user's share of what is read at most."""
         awake = [each for each in names.values() if each.asleep_until <= now]

@@ -89,6 +89,8 @@ class RunFilesystems:
         self._of_run: dict[str, tuple[tuple[str | None, str | None], dict[str, str]]] = {}
         self._questions: dict[str, _Question] = {}
         self._rooms: dict[str, Room] = {}
+        # Of each mount what it answered last, or for how many seconds it has not answered, if that is too long.
+        self._answers: dict[str, Room | float] = {}
         # Of each run, until the file systems are asked again.
         self._samples: dict[str, CachedSamples] = {}
 
@@ -97,12 +99,7 @@ class RunFilesystems:
 
         Each run comes with the uid of its user: where there are too many file systems, each user has a share.
         """
-        for mount, question in list(self._questions.items()):
-            if question.is_done:
-                del self._questions[mount]
-                self._rooms.pop(mount, None)
-                if question.answer is not None:
-                    self._rooms[mount] = question.answer
+        self._take_answers()
         if self._clock() - self._asked_at < ASK_SECONDS:
             return
         self._asked_at = self._clock()
@@ -118,7 +115,7 @@ class RunFilesystems:
 
     def add(self, families: Families, record: RunRecord) -> None:
         """Add room and answering time of the file systems under one run."""
-        answers = [(use, self._answer(mount)) for use, mount in self._uses(record).items()]
+        answers = [(use, self._answers.get(mount)) for use, mount in self._uses(record).items()]
         known = self._samples.get(record.run_id)
         if known is None or known.made_from != answers:
             own = Families()
@@ -127,11 +124,17 @@ class RunFilesystems:
             known = self._samples[record.run_id] = CachedSamples(answers, own.columns())
         families.extend(known.columns)
 
-    def _answer(self, mount: str) -> Room | float | None:
-        """Return what a file system answered last, or for how many seconds it has not answered, if that is too long."""
-        question = self._questions.get(mount)
-        waited = time.monotonic() - question.began if question is not None and not question.is_done else 0.0
-        return waited if waited > TIMEOUT_SECONDS else self._rooms.get(mount)
+    def _take_answers(self) -> None:
+        now = time.monotonic()
+        for mount, question in list(self._questions.items()):
+            if question.is_done:
+                del self._questions[mount]
+                self._rooms.pop(mount, None)
+                if question.answer is not None:
+                    self._rooms[mount] = question.answer
+        waited = {mount: now - question.began for mount, question in self._questions.items()}
+        late = {mount: seconds for mount, seconds in waited.items() if seconds > TIMEOUT_SECONDS}
+        self._answers = {**self._rooms, **late}
 
     def _uses(self, record: RunRecord) -> dict[str, str]:
         """Return the mount of each kind of file that a running run writes."""

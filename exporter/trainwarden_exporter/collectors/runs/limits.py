@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from trainwarden.record.rank import MAX_SECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from trainwarden.record.rank import RankBeat
 
@@ -60,26 +60,30 @@ DEFAULT_LIMITS = RunLimits()
 
 
 class KeptRanks:
-    """How many series the ranks of each run have that are kept in memory. Of many each user has a share."""
+    """How many series the ranks of each run have that are kept in memory. Of many each user has a share.
+
+    Attributes:
+        total: series of the ranks of all runs.
+    """
 
     def __init__(self, limits: RunLimits) -> None:
         self._limits = limits
         self._kept: dict[str, tuple[int, int]] = {}  # by run: its user, and the series
         self._of_users: Counter[int] = Counter()
-        self._total = 0
+        self.total = 0
 
     def is_within(self, run_id: str, owner: int, series: int) -> bool:
         """Return whether the ranks of a run have as many series as before, and all of all runs are kept."""
         return (
             self._kept.get(run_id) == (owner, series)
-            and self._total <= self._limits.series
+            and self.total <= self._limits.series
             and self._of_users[owner] <= self._limits.owner_series
         )
 
     def room(self, run_id: str, owner: int) -> int:
         """Return how many series the ranks of a run may have, which is a user's."""
         self.keep(run_id, owner, 0)
-        total, own = self._total, self._of_users[owner]
+        total, own = self.total, self._of_users[owner]
         share = self._limits.series // max(1, len(self._of_users.keys() | {owner}))
         free = min(self._limits.owner_series - own, max(self._limits.series - total, share - own))
         return max(0, min(self._limits.run_series, free))
@@ -88,13 +92,13 @@ class KeptRanks:
         """Note how many series the ranks of a run have."""
         known = self._kept.pop(run_id, None)
         if known is not None:
-            self._total -= known[1]
+            self.total -= known[1]
             self._of_users[known[0]] -= known[1]
             if not self._of_users[known[0]]:
                 del self._of_users[known[0]]
         if series:
             self._kept[run_id] = owner, series
-            self._total += series
+            self.total += series
             self._of_users[owner] += series
 
     def keep_only(self, run_ids: Container[str]) -> None:
@@ -123,10 +127,10 @@ def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
     return low
 
 
-def all_fit(items: Collection[T], of_ranks: Callable[[T], int], limits: RunLimits) -> bool:
-    """Return whether all runs and their ranks have a place, whosever they are; `of_ranks` as in `share_series`."""
-    needed = sum(map(of_ranks, items)) + SERIES_OF_RUN * len(items)
-    return len(items) <= limits.runs and needed <= min(limits.series, limits.owner_series)
+def all_fit(runs: int, rank_series: int, limits: RunLimits) -> bool:
+    """Return whether so many runs have a place, whosever they are; `rank_series` are those of all their ranks."""
+    needed = rank_series + SERIES_OF_RUN * runs
+    return runs <= limits.runs and needed <= min(limits.series, limits.owner_series)
 
 
 def fair_order(items: Iterable[T], owner: Callable[[T], Any], rank: Callable[[T], Any]) -> list[T]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -15,7 +14,8 @@ from trainwarden_exporter.collectors.runs.limits import fair_order
 from trainwarden_exporter.core.line_budget import LineBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from trainwarden_exporter.core.metric import Families
 
@@ -36,6 +36,30 @@ class RecordProblem:
     text: str
 
 
+class _Isolated:
+    """A context of one record; a class, for one that a generator makes takes longer than to look at a file."""
+
+    __slots__ = ("_found", "_run_id")
+
+    def __init__(self, found: list[RecordProblem], run_id: str) -> None:
+        self._found, self._run_id = found, run_id
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        if isinstance(error, FileNotFoundError):
+            log.debug("run %s was removed while it was read", self._run_id)
+        elif isinstance(error, OSError):
+            self._found.append(RecordProblem(UNREADABLE, self._run_id, str(error)))
+        else:
+            log.debug("run %s", self._run_id, exc_info=error)
+            self._found.append(RecordProblem(INTERNAL, self._run_id, f"{type(error).__name__}: {error}"))
+        return True
+
+
 class RecordProblems:
     """The problems of one sample, and those that have been logged; of one user within a `LineBudget`."""
 
@@ -52,18 +76,9 @@ class RecordProblems:
         """Count these in the sample."""
         self._found += problems
 
-    @contextlib.contextmanager
-    def isolated(self, run_id: str) -> Iterator[None]:
-        """Turn whatever a record raises into a problem, so that it costs no other record."""
-        try:
-            yield
-        except FileNotFoundError:
-            log.debug("run %s was removed while it was read", run_id)
-        except OSError as error:
-            self._found.append(RecordProblem(UNREADABLE, run_id, str(error)))
-        except Exception as error:
-            log.debug("run %s", run_id, exc_info=True)
-            self._found.append(RecordProblem(INTERNAL, run_id, f"{type(error).__name__}: {error}"))
+    def isolated(self, run_id: str) -> AbstractContextManager[None]:
+        """Return a context that turns whatever a record raises into a problem, so that it costs no other record."""
+        return _Isolated(self._found, run_id)
 
     def report(self, families: Families, owners: Mapping[str, int]) -> None:
         """Add the counts, and log the first new problem of each reason and folder, those of each user in turn.

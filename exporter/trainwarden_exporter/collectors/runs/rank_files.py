@@ -40,9 +40,6 @@ def read_rank_files(
         hosts: what is kept of the files of hosts, by name, if the folder is read again and again.
     """
     place = files.path_of(RANKS)
-    most = limits.rank_files if most is None else most
-    listed = size = 0
-    names = []
     try:
         descriptor = files.open_folder(RANKS)
     except NotADirectoryError:
@@ -50,20 +47,37 @@ def read_rank_files(
     except OSError as error:
         return Unreadable(place, error.strerror or str(error))
     try:
-        with reading_any(), os.scandir(descriptor) as entries:
-            for entry in entries:
-                listed += 1
-                if listed > limits.rank_files:
-                    return Unreadable(place, f"holds more than {limits.rank_files} files")
-                if _holds_ranks(entry.name, host):
-                    names.append(entry.name)
-                    size += entry.stat(follow_symlinks=False).st_size
-                elif traces is not None and is_trace(entry.name):
-                    traces.append(entry.name)
+        with reading_any():
+            return _read(files, descriptor, limits, host, limits.rank_files if most is None else most, traces, hosts)
     except OSError as error:
         return Unreadable(place, error.strerror or str(error))
     finally:
         os.close(descriptor)
+
+
+def _read(
+    files: OwnedFolder,
+    descriptor: int,
+    limits: RunLimits,
+    host: str | None,
+    most: int,
+    traces: list[str] | None,
+    hosts: dict[str, HostFile] | None,
+) -> list[RankBeat | Unreadable] | Unreadable:
+    """Do so with the open folder of ranks; raise `OSError` if it cannot be listed."""
+    place = files.path_of(RANKS)
+    listed = size = 0
+    names = []
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            listed += 1
+            if listed > limits.rank_files:
+                return Unreadable(place, f"holds more than {limits.rank_files} files")
+            if _holds_ranks(entry.name, host):
+                names.append(entry.name)
+                size += entry.stat(follow_symlinks=False).st_size
+            elif traces is not None and is_trace(entry.name):
+                traces.append(entry.name)
     if hosts:
         for gone in hosts.keys() - set(names):
             del hosts[gone]
@@ -72,18 +86,8 @@ def read_rank_files(
     if size > limits.rank_bytes:
         return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
     files.may_read(size)
-    with reading_any():
-        found = read_ranks(files.as_path, names=sorted(names), limit=most, hosts=hosts)
+    found = read_ranks(files.path, names=sorted(names), limit=most, hosts=hosts, descriptor=descriptor)
     if len(found) > most:
         return Unreadable(place, f"holds more than {most} ranks")
     owner = files.owner
-    return [
-        _named(each, files) if isinstance(each, Unreadable) else each
-        for each in found
-        if isinstance(each, Unreadable) or each.owner == owner
-    ]
-
-
-def _named(problem: Unreadable, files: OwnedFolder) -> Unreadable:
-    """Return what was read by the descriptor of the folder as if it was read by its path."""
-    return Unreadable(str(problem.path).replace(files.as_path, str(files.path), 1), problem.reason)
+    return [each for each in found if isinstance(each, Unreadable) or each.owner == owner]

@@ -150,7 +150,7 @@ def add_ages(families: Families, record: RunRecord, observed: float | None, now:
     `observed` is when S3 last confirmed it, Unix seconds; None for a record in the runs folder.
     """
     run_id = record.run_id
-    families.add(metrics.TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS, observed, run_id=run_id)
+    families.add_in_order(metrics.TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS, observed, (run_id,))
     if observed is not None and now - observed > UNCONFIRMED_SECONDS:
         return
     progress = record.current_progress
@@ -160,7 +160,7 @@ def add_ages(families: Families, record: RunRecord, observed: float | None, now:
     ):
         beat = plausible_timestamp(time, now)
         age = None if beat is None else max(0.0, now - beat)
-        families.add(metrics.TRAINING_HEARTBEAT_AGE_SECONDS, age, run_id=run_id, source=source)
+        families.add_in_order(metrics.TRAINING_HEARTBEAT_AGE_SECONDS, age, (run_id, source))
 
 
 def add_place(families: Families, run_id: str, place: S3Place | None) -> None:
@@ -313,9 +313,8 @@ def _add_phase(families: Families, run_id: str, metadata: Metadata) -> None:
 
 
 def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
-    families.add(
-        metrics.TRAINING_HEARTBEAT_TIMESTAMP_SECONDS, plausible_timestamp(time, now), run_id=run_id, source=source
-    )
+    beat = plausible_timestamp(time, now)
+    families.add_in_order(metrics.TRAINING_HEARTBEAT_TIMESTAMP_SECONDS, beat, (run_id, source))
 
 
 def _add_totals(families: Families, run_id: str, progress: Progress, now: float) -> None:
