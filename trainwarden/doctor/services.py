@@ -21,6 +21,11 @@ _SUCCESS = re.compile(r'^trainwarden_collector_success\{[^}]*collector="([^"]*)"
 _SENT = re.compile(
     r'^alertmanager_notifications(_failed)?_total\{[^}]*integration="([^"]*)"[^}]*\} ([0-9.e+]+)', re.MULTILINE
 )
+# What rules find by the names of jobs alone, such as an exporter that is down.
+_UNFOUND = (
+    'trainwarden_build_info{component="exporter",job!~"trainwarden-exporter.*"}'
+    ' or trainwarden_remediator_loop_success{job!~"trainwarden-remediator.*"}'
+)
 # Of the notifications that one integration has sent: more than this that failed is no passing disturbance.
 _FAILED_SHARE = 0.1
 
@@ -51,7 +56,8 @@ def check_exporter(given: str | None) -> Iterator[Finding]:
 def check_prometheus(client: PrometheusClient) -> Iterator[Finding]:
     """Yield whether Prometheus has the exporters and the rules."""
     try:
-        exporters = client.query("count(trainwarden_build_info)")
+        exporters = client.query('count(trainwarden_build_info{component="exporter"})')
+        unfound = client.query(_UNFOUND)
         down = client.query("up == 0 and on (job, instance) last_over_time(trainwarden_build_info[1d])")
         rules = client.rules()
     except PrometheusError as error:
@@ -60,6 +66,13 @@ def check_prometheus(client: PrometheusClient) -> Iterator[Finding]:
     if not exporters:
         fix = "add the nodes to scrape_configs: deploy/prometheus has a configuration"
         yield Finding("targets", False, "Prometheus has no series of an exporter", fix)
+    elif unfound:
+        jobs = ", ".join(sorted({plain(each.labels.get("job", "")) for each in unfound})[:5])
+        fix = (
+            "a job_name that begins with trainwarden-exporter, or trainwarden-remediator; "
+            "in a PodMonitor its jobLabel, or a relabeling of job"
+        )
+        yield Finding("targets", False, f"jobs that the rules do not find by their names: {jobs}", fix)
     elif down:
         names = ", ".join(sorted(plain(each.labels.get("instance", "")) for each in down)[:8])
         yield Finding(
@@ -80,7 +93,10 @@ def check_prometheus(client: PrometheusClient) -> Iterator[Finding]:
     failing = sorted({rule.name for rule in rules if rule.health == "err"})
     if missing:
         what = "no rule of Trainwarden" if len(missing) == len(shipped) else f"without {', '.join(missing[:5])}"
-        fix = "trainwarden rules build --out DIR, then add DIR/*.yml to rule_files and reload"
+        fix = (
+            "trainwarden rules build --out DIR, then add DIR/recording/*.yml and DIR/alerts/*.yml to rule_files, "
+            "and reload"
+        )
         yield Finding(
             "rules", False, f"Prometheus has {len(shipped) - len(missing)} of {len(shipped)} alerts: {what}", fix
         )

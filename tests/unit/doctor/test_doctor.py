@@ -21,6 +21,7 @@ from trainwarden.stack.bundle import bundle
 
 ROOT = Path(__file__).parents[3]
 ALERT = re.compile(r"^\s*-?\s*alert:\s*(\w+)", re.MULTILINE)
+RULE_FILES = [path for folder in ("recording", "alerts") for path in (ROOT / "rules" / folder).glob("*.yml")]
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +237,8 @@ def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: in
         if asked.path.endswith("/rules"):
             return 200, {"status": "success", "data": {"groups": [{"name": "all", "rules": rules}]}}
         is_down = "up" in str(asked.query)
+        if "job!~" in str(asked.query):
+            return 200, {"status": "success", "data": {"resultType": "vector", "result": []}}
         result = [{"metric": {"instance": f"n{each}:9745"}, "value": [0, "0"]} for each in range(down)]
         count = [{"metric": {}, "value": [0, "7"]}]
         return 200, {"status": "success", "data": {"resultType": "vector", "result": result if is_down else count}}
@@ -249,6 +252,32 @@ def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: in
     assert (targets.ok, targets.message) == (not down, told)
     assert loaded.ok == (health == "ok")
     assert health == "ok" or loaded.message == f"rules that fail: {names[0]}"
+
+
+def test_a_job_that_the_rules_do_not_find_is_named() -> None:
+    """Prometheus Operator calls it so without a jobLabel: an exporter that is down would be no alert."""
+    asked_for: list[str] = []
+
+    def answer(asked: Asked) -> tuple[int, object]:
+        if asked.path.endswith("/rules"):
+            return 200, {"status": "success", "data": {"groups": []}}
+        (query,) = asked.query["query"]
+        asked_for.append(query)
+        labels = {"job": "trainwarden/trainwarden-exporter"} if "job!~" in query else {}
+        result = [] if query.startswith("up") else [{"metric": labels, "value": [0, "7"]}]
+        return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+    service = AnsweringService(answer)
+    try:
+        targets, loaded = check_prometheus(PrometheusClient(service.url))
+    finally:
+        service.close()
+    assert targets.message == "jobs that the rules do not find by their names: trainwarden/trainwarden-exporter"
+    patterns = set(re.findall(r'job=~"(trainwarden-[^"]+)"', "".join(each.read_text() for each in RULE_FILES)))
+    assert patterns
+    assert {pattern for query in asked_for for pattern in re.findall(r'job!~"([^"]+)"', query)} == patterns
+    for folder in {path.parent.name for path in RULE_FILES}:
+        assert f"DIR/{folder}/*.yml" in loaded.fix
 
 
 @pytest.mark.parametrize(
