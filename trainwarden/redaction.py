@@ -89,25 +89,32 @@ _PREFIXED = (
     r"[0-9a-f]{32}\.(?=\w*\d)(?=\w*[A-Z])[A-Za-z0-9]{16}\b",  # Zhipu
     r"\d/\d{16}:[0-9a-f]{32}",  # Asana
     r"SCT\d{4,10}T[A-Za-z0-9]{20,}",  # ServerChan
+    r"syt_\w{4,}_[A-Za-z]{20}_\w{6}",  # Matrix
     # What is base64 by its end, with letters and digits at random.
     r"(?=[A-Za-z+/]*\d)(?=[a-z0-9+/]*[A-Z])[A-Za-z0-9+/]{31,}={1,2}(?![\w=])",
 )
 # Names of secrets. After the first kind of name any value is one; after the second not a number, a flag or a `<pad>`.
-_PHRASE = r"(?i:pass(?:wor[dt]|wd|[_-]?phrase)|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
+_PHRASE = (
+    r"(?i:pass(?:wor[dt]|wd|[ _-]?phrase|code)"
+    r"|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
+)
 _SURE = (
-    rf"(?:{_PHRASE}|(?i:pass|pwd(?![=:]\s*[/~.])|secret(?:[_-]?id)?|creds|psk|credentials?|(?:php|j)?sessionid"
-    r"|(?:api|access|private|account|secret|shared[_-]?access|signing|encryption|auth|master|application|routing"
-    r"|integration|licen[cs]e)[ _-]?key(?:[ _-]?(?:id|base|data))?))"
+    rf"(?:{_PHRASE}|(?i:(?<!by)(?<!com)pass(?![=:]\s*\d{{1,3}}\b)|pwd(?![=:]\s*[/~.])|secret(?:[_-]?id)?|creds|psk|credentials?|(?:php|j)?sessionid"
+    r"|(?:api|app|access|private|account|secret|shared[_-]?access|signing|encryption|auth|master|application|routing"
+    r"|integration|subscription|storage|licen[cs]e)[ _-]?key(?:[ _-]?(?:id|base|data))?))"
 )
 _LIKELY = (
-    r"(?:[A-Z0-9]_(?:KEY|PAT)|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth|hmac"
-    r"|x-(?:amz|goog)-(?:signature|credential|security-token)|(?<=[?&])key))"
+    r"(?:[A-Z0-9]_(?:KEY|PAT)|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth|hmac|(?<![a-z])(?:bind)?pw"
+    r"|x-(?:amz|goog)-(?:signature|credential|security-token)|x-honeycomb-team|(?<=[?&])key))"
 )
-# In JSON within JSON quotes are escaped; in an address within an address, `=` is %3D.
+# In JSON within JSON quotes are escaped; in an address within an address, `=` is %3D, and a quote is %22.
 _QUOTE = r"(?:\\*[\"'])"
-_EQUALS = rf"{_QUOTE}?\s*(?::?=|[:\uff1a]|=>|%3[aAdD])\s*(?:[|>][+-]?\s+(?=\S))?"
+_EQUALS = rf"(?:{_QUOTE}|%2[27])?\s*(?::?=|[:\uff1a]|=>|%3[aAdD])\s*(?:[|>][+-]?\s+(?=\S))?"
 _VALUE = r"(?:(?:\w{1,32}\((?=[\"']))?[bBrRuU]{0,2}\\*(?:\"[^\"]*\"?|'[^']*'?)|[^\s,;&\"')\]}]+)"
-_HARMLESS = r"(?!\\*[\"']?(?:\d{1,9}|true|false|none|null|<[^>]*>?|\[\w+\]|redacted|\*+)(?:[\s,;&\"')\]}.\\]|$))"
+_HARMLESS = (
+    r"(?!\\*[\"']?(?:\d{1,9}|true|false|o(?:n|ff)|(?:en|dis)abled|none|null|sig[a-z]{2,6}|<[^>]*>?|\[\w+\]|redacted|\*+)"
+    r"(?:[\s,;&\"')\]}.\\]|$))"
+)
 # A text of both letters and digits: no word of a sentence.
 _MIXED = r"(?=[^\s\"',;]*\d)(?=[^\s\"',;]*[A-Za-z])"
 
@@ -141,6 +148,13 @@ _BY_FORM = _patterns(
         r"[^\s\"']+",
     ),
     (r"(?i:\bauth\s+(?:login|plain)\s+)", r"[A-Za-z0-9+/]{8,}={0,2}"),
+    (r"(?i:\bpushover\w*[\"']?[\s:=]{1,4}(?:\w{1,8}[\"']?[\s:=]{1,4})?[\"']?)", r"[A-Za-z0-9]{30}\b"),
+    # What a script types, of `expect` or Python's pexpect: with the key Enter, or at a prompt.
+    (r"(?i:\bsend(?:\s+-[\w-]+)*\s+)", r"(?:\\*\"[^\"]*\\+[rn]\"?|'[^']*\\+[rn]'?|\{[^}]*\\+[rn]\}?)"),
+    (r"(?i:\bsendline\(\s*)", _VALUE),
+    (r"(?i:(?:assword|passphrase)\b.{0,80}?\bsend(?:\s+-[\w-]+)*\s+)", rf"(?={_QUOTE}){_VALUE}"),
+    # Without a scheme.
+    (r"(?i:proxy[\"']?\s*[=:]\s*[\"']?)[^\s:@/\"']{1,64}:", r"[^\s@/\"']{1,128}@"),
     (r"(?i:\bwandb(?:\.exe)?\s+login\s+(?:--\S+\s+)*)", r"[^\s-]\S{15,}"),
     (r"\b[A-Za-z]{0,4}\d+\s+LOGIN\s+\S+\s+", r"\S+"),  # IMAP
     (r"\bAUTH\s+", r"(?=\S*\d)(?=\S*[a-z])[A-Za-z0-9+/=_-]{12,}"),  # Redis
@@ -158,6 +172,7 @@ _BY_FORM = _patterns(
         r"(?<![\w./@+-])(?=[a-f]*\d)(?=\d*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{40})(?![\w./@-])",
     ),
 )
+_LOGIN_OPTION = r"(?i:\b(?:curl|wget|etcdctl)\b[^|;]{0,200}\s(?:-[a-z]{0,6}u|--(?:proxy-)?user)[\s=]*)"
 # Arguments of programs, as a shell prints them with `set -x`.
 _BY_COMMAND = _patterns(
     (
@@ -172,11 +187,14 @@ _BY_COMMAND = _patterns(
         r"(?:\"[^\"]*\"?|'[^']*'?|\S+)",
     ),
     (r"(?i:\bskopeo\b[^|;]{0,200}?\s--(?:src-|dest-)?creds[\s=][\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
-    (r"(?i:\b(?:curl|wget|etcdctl)\b[^|;]{0,200}\s(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
+    (rf"{_LOGIN_OPTION}[\"'][^\s:\"']{{1,64}}:", r"[^\"']+"),
+    (rf"{_LOGIN_OPTION}[^\s:\"']{{1,64}}:", r"[^\s\"']+"),
+    (r"\bcurl\b[^|;]{0,200}\s--oauth2-bearer[\s=]+", r"\S+"),
+    (r"\bhttps?\s(?:[^|;]{0,200}?\s)??(?:-a|--auth)[\s=]+[\"']?[^\s:\"']{1,64}:", r"[^\s\"']+"),
     (
         (
             r"(?i:\b(?:docker|podman|crane|oras|nerdctl|sshpass|mysql|mysqldump|ldapsearch|oc|helm|mongo(?:sh|dump|restore|export|import)?"
-            r"|psexec|sqlcmd|bcp)\b[^|;]{0,200}?\s-[pw]\s?)"
+            r"|psexec|sqlcmd|bcp|cqlsh|az\s+login)\b[^|;]{0,200}?\s-[pw]\s?)"
         ),
         r"(?![\d:]+\b)[^\s-]\S*",
     ),
@@ -197,36 +215,43 @@ _BY_COMMAND = _patterns(
 )
 # One of these is in every text that has such a command.
 _COMMANDS = re.compile(
-    r"(?i:echo|printf|<<<|curl|wget|etcdctl|docker|podman|crane|oras|nerdctl|skopeo|sshpass|mysql|ldapsearch|\boc\b|helm|mongo|psexec|sqlcmd|bcp"
+    r"(?i:echo|printf|<<<|curl|wget|etcdctl|docker|podman|crane|oras|nerdctl|skopeo|sshpass|mysql|ldapsearch|\boc\b|helm|mongo|psexec|sqlcmd|bcp|cqlsh|az\s+login|\bhttps?\s"
     r"|redis-cli|ipmitool|openssl|snmp|7z|zip|ssh-keygen|htpasswd|net\s+use|securestring|smb|rpcclient|sqlplus|rman"
     r"|expdp|impdp|sqlldr|composer|lftp|open\s|\bmc\s)"
 )
 _BY_NAME = _patterns(
     (rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?digest\s+)", r"\S.*"),
     (
-        rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?)",
-        r"(?i:(?:bearer|basic|token|splunk|api-?key|key|digest|negotiate)\s+)?[^\s\"'\\]+",
+        # A shell escapes the spaces.
+        rf"(?i:\bauthorization{_QUOTE}?\s*[=:,][\s\\]*\[?{_QUOTE}?)",
+        rf"(?i:{_HARMLESS})(?i:(?:bearer|basic|token|splunk|api-?key|key|digest|negotiate)[\s\\]+)?[^\s\"'\\]+",
     ),
     (rf"(?i:\b(?:set-)?cookie{_QUOTE}?:\s*)", r"\S.*"),
-    (r"(?i:pass[_-]?phrase\s*:\s+)", r"(?![\\\"']|\[redacted\]).+"),
+    (r"(?i:pass[ _-]?phrase\s*:\s+)", r"(?![\\\"']|\[redacted\]).+"),
     (rf"{_PHRASE}\s+", rf"(?i:{_HARMLESS})\\*(?:\"[^\"]+\"?|'[^']+'?)"),
     # Several words to the end of the line, as YAML has them.
     (rf"{_PHRASE}{_QUOTE}?\s*:\s+", r"[^\W_][\w-]*(?:\s+[\w-]+){1,11}[.!]?$"),
     (
-        rf"{_SURE}(?:{_EQUALS}|\s+provided:\s+|\s+(?:is|was)\s*[=:]?\s*(?=\S*\d))",
+        rf"{_SURE}(?:{_EQUALS}|\s+provided:\s+|\s+(?:is|was)\s*[=:]?\s*(?=\S*\d|{_QUOTE}[^\s\"']+{_QUOTE}))",
         rf"(?!\[redacted\]|(?i:none|null)\b){_VALUE}",
     ),
     # `auth: munge plugin not found` is a sentence.
-    (rf"{_LIKELY}{_EQUALS}", rf"(?!(?<=: )[A-Za-z]{{1,12}} [A-Za-z])(?i:{_HARMLESS}){_VALUE}"),
+    (rf"{_LIKELY}{_EQUALS}", rf"(?!(?<=: )(?:[A-Za-z]{{1,12}}[ (][A-Za-z]|\())(?i:{_HARMLESS}){_VALUE}"),
     # Elements and attributes of XML; the pairs by which Kubernetes and Docker write an environment.
     (rf"<(?:\w+:)?[\w.-]*(?:{_SURE}|(?i:token))>", r"[^<]+(?=</)"),
     (
         (
-            rf"(?i:\b(?:name|key)){_QUOTE}?\s*[=:]\s*{_QUOTE}[\w.-]{{0,64}}?(?:{_SURE}|{_LIKELY}){_QUOTE}"
+            rf"(?i:\b(?:name|key)){_QUOTE}?\s*[=:]\s*{_QUOTE}?[\w.-]{{0,64}}?(?:{_SURE}|{_LIKELY}){_QUOTE}?"
             rf"[\s,]{{1,4}}{_QUOTE}?(?i:value){_QUOTE}?\s*[=:]\s*"
         ),
         rf"(?i:{_HARMLESS}){_VALUE}",
     ),
+    (
+        rf"(?i:\bvalue){_QUOTE}?\s*[=:]\s*",
+        rf"(?={_QUOTE}){_VALUE}(?=[\s,]{{1,4}}{_QUOTE}?(?i:name|key){_QUOTE}?\s*[=:]\s*{_QUOTE}[\w./-]{{0,64}}?{_SURE}{_QUOTE})",
+    ),
+    # Settings of Hadoop and Spark; before a colon it would be the name of a file.
+    (r"(?:access|account|private|secret)\.key(?:\.[\w.-]{1,80})?=", r"[^\s,;&\"']+"),
     # Pairs of Python, and its lists of arguments.
     (rf"(?:{_SURE}|{_LIKELY}){_QUOTE}\s*,\s*(?=[bru]?\\*[\"'])", rf"(?=[bru]?\\*[\"'][^\s\"']*\d){_VALUE}"),
     (rf"{_PHRASE}\s+(?:->\s+|for\s[^:]{{1,64}}:\s+)", rf"{_MIXED}\S+"),
@@ -245,17 +270,18 @@ _BY_NAME = _patterns(
     (
         (
             r"(?i:(?<![\w-])--?[\w.]?[\w.-]{0,40}?(?<![A-Za-z])"
-            r"(?:password|passwd|pass|passphrase|token|secret|(?:api|auth|access|secret|private)[-_]?key))"
+            r"(?:password|passwd|pass|passphrase|token|secret|(?:api|auth|access|account|secret|storage|private)[-_]?key))"
             rf"(?:{_QUOTE}\s*,\s*|[\s=]+)"
         ),
         rf"(?!-)(?i:{_HARMLESS}){_VALUE}",
     ),
     (r"(?i:\b(?:setenv|set\s+-\w{1,3})\s+\w*(?:key|token|secret|passw\w*|pwd|credentials?)\s+)", r"\S+"),
     (r"(?i:\blogin\s+\S+\s+password\s+)", r"\S+"),
+    (r"(?i:\bbindpw\s+)", r"\S+"),
 )
 # One of these is in every text that has such a name: most lines have none, and cost little.
 _NAMES = re.compile(
-    r"(?i:pass|pwd|psk|secret|cred|hmac|_pat\b|key|token|cookie|sig|auth|x-|sessionid"
+    r"(?i:pass|pwd|pw\b|psk|secret|cred|hmac|_pat\b|key|token|cookie|sig|auth|x-|sessionid"
     r"|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 )
 # What has no name and no known beginning: letters and digits at random, unlike words, paths, hashes and symbols of C++.

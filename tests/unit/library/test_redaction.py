@@ -175,6 +175,15 @@ def test_what_stands_around_a_secret_stays() -> None:
         "sqlplus: command not found; git log -p; mongo: connect ECONNREFUSED 10.0.0.1:27017; curl -u",
         "AUTH sys is not supported; LOGIN node n12 failed; smbclient: not found; docker logs -f train-7",
         "2026-01-02:1234:56:789:abc node1:12345:12400 tcp://10.0.0.1:29500:x",
+        "bypass=0 compass=12 pass=1 cuda pass: 3 ms, pw=0.5 PW: 12 GiB, sig=SIGTERM auth: disabled hmac=off",
+        "signature: forward(self, x, mask=None) signature: (x: Tensor), authorization: disabled",
+        'send "rank 0 done" to master; p2p send: 2.0 GB/s; sendline count: 12; send buffer size 4194304',
+        "actor Trainer:worker-1@10.0.0.2:6379 died; rank0:gpu0@node1:29500 joined; ray: user@login01:22",
+        "curl -sSL https://x/get.py -o get.py; http server on :8080; az vm list -p none; https redirect off",
+        "private.key: No such file or directory; access.key: [Errno 2]; 128 key: value pairs; storage keys: none",
+        'name: pad_token value: 3, {"name": "loss", "value": 0.12} "Value": "0.12", "Name": "accuracy"',
+        'password is "not set", passcode required, pass phrase not needed, app keys: 12, app_key_count=3',
+        "pushover: notification sent ok, pushover_notify=true; syt_loss=0.1; X-Honeycomb disabled; x-axis: steps",
     ],
 )
 def test_plain_words_stay_as_they_are(text: str) -> None:
