@@ -329,13 +329,15 @@ def name_text(text: str, limit: int = 200) -> str:
 
     Nothing in it is replaced: some machines and jobs are named as tokens begin, as `sk-gpu-01` is.
     """
-    if text.isascii() and text.isprintable() and len(text) <= limit and text == text.strip() and "  " not in text:
-        return text
+    if text.isascii() and text.isprintable() and text == text.strip() and "  " not in text:
+        return text[:limit]
     return truncate(plain(text), limit)
 
 
 def plain(text: str) -> str:
     """Return the text without terminal escapes, control and format characters and lone surrogates, on one line."""
+    if text.isprintable():  # as nearly all are; to look at each character takes much longer
+        return " ".join(text.split())
     text = _ESCAPES.sub("", text)
     return " ".join("".join(char if _printable(char) else " " for char in text).split())
 

@@ -56,7 +56,7 @@ class CachedFile(Generic[P, T]):
         self.modified = status.st_mtime
         # With the time of change, for a change of permissions counts too.
         seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, arguments)
-        retry = isinstance(self._value, Unreadable) and now - self._read_at >= RETRY_SECONDS
+        retry = isinstance(self._value, Unreadable) and abs(now - self._read_at) >= RETRY_SECONDS
         # Times of files are coarse: two changes in quick succession may have the same one.
         fresh = abs(now - status.st_mtime) < FRESH_SECONDS
         if (seen != self._seen or retry or fresh) and files.may_read(status.st_size):

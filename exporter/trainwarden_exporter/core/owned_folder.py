@@ -23,21 +23,33 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class ReadBudget:
-    """How many bytes of each user's files are read in one round."""
+    """How many bytes of each user's files are read in one round, or how long it takes in microseconds.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    Args:
+        limit: of each user.
+        limit_of_all: of all users together; None for any.
+
+    Attributes:
+        before: what each user took in the round before.
+        total: what all users took in this round.
+    """
+
+    def __init__(self, limit: int, limit_of_all: int | None = None) -> None:
+        self._limit, self._limit_of_all = limit, limit_of_all
         self._taken: Counter[int] = Counter()
+        self.total = 0
+        self.before: Counter[int] = Counter()
 
     def begin(self) -> None:
         """Begin a round."""
-        self._taken.clear()
+        self.before, self._taken, self.total = self._taken, Counter(), 0
 
     def take(self, owner: int, size: int) -> bool:
         """Take bytes; return False if the budget is spent. The last ones may exceed it."""
-        if self._taken[owner] >= self._limit:
+        if self._taken[owner] >= self._limit or (self._limit_of_all is not None and self.total >= self._limit_of_all):
             return False
         self._taken[owner] += size
+        self.total += size
         return True
 
 

@@ -86,7 +86,7 @@ class LogView:
         verdict: the cause of the failure, or of the silence of a running attempt; None if none was found.
         progress: None where the logs report none.
         moved: when the step last changed, Unix seconds.
-        taken: when this view was made, Unix seconds.
+        taken: when this view was made, by a monotonic clock.
         users_signals: the logs are searched for signals of a user.
     """
 

@@ -44,7 +44,12 @@ class LogsTree:
             self.runs.now = self._now
         self.state = StateFolder(self.folder / "state")
         self.collector = LogsCollector(
-            self.shared, self._settings, self.state, now=lambda: self.runs.now, timeout=self._timeout
+            self.shared,
+            self._settings,
+            self.state,
+            now=self.runs.wall,
+            monotonic=lambda: self.runs.now,
+            timeout=self._timeout,
         )
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 

@@ -47,17 +47,21 @@ def _refuse(mount: str) -> Room:
 
 
 class RunsTree:
-    """A runs folder and a collector that looks at it; `now` is the collector's clock."""
+    """A runs folder and a collector that looks at it; `now` is the collector's clock, which is `set_by` seconds off."""
 
     def __init__(self, path: Path, shared: SharedState | None = None, **options: Any) -> None:
         self.path = path
         self.shared = shared or SharedState()
-        self.now = NOW
+        self.now, self.set_by = NOW, 0.0
         self._writes = 0
         arguments = {"host": HOST, "all_hosts": False, "limit": 2000, "defaults": Thresholds(), **options}
         # How much room there is differs from one moment to the next.
         arguments.setdefault("filesystems", RunFilesystems(path, ask=_refuse))
-        self.collector = RunsCollector(path, self.shared, now=lambda: self.now, **arguments)
+        self.collector = RunsCollector(path, self.shared, now=self.wall, monotonic=lambda: self.now, **arguments)
+
+    def wall(self) -> float:
+        """The clock that somebody may set."""
+        return self.now + self.set_by
 
     def folder(self, run_id: str, modified: float = NOW) -> Path:
         folder = self.path / run_id

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,9 +18,11 @@ from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.collectors.runs import attempts, collector, problems
+from trainwarden_exporter.collectors.runs import attempts, collector, discovery, folder, problems
+from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.collectors.runs.limits import SERIES_OF_RANK, KeptRanks, RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
+from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord, failure_verdict
 from trainwarden_exporter.core.line_budget import LineBudget
 from trainwarden_exporter.core.owned_folder import ReadBudget
 
@@ -175,6 +178,48 @@ def test_the_series_of_a_user_are_bounded_where_the_page_has_room_for_more(tmp_p
     assert left_out(tree, "series") == 1
 
 
+def test_series_of_a_run_with_a_long_id_count_twice(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_series=400))
+    for number in range(4):
+        tree.metadata(f"{number}-{'x' * 70}")
+    assert len(tree.samples()["training_run_info"]) == 2
+    assert left_out(tree, "series") == 2
+
+
+def test_of_runs_without_a_place_no_samples_are_kept(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limit=2)
+    for number in range(2):
+        tree.metadata(f"run-{number}", status="failed", reason="out of memory")
+    for _ in range(2):
+        assert tree.samples()["training_failure_message_info"]
+    for number in range(4):
+        tree.metadata(f"new-{number}")
+    for _ in range(2):
+        tree.samples()
+    folders = tree.collector._discovery._folders
+    kept = {name for name, each in folders.items() if each.cached or each.cached_settings or each.cached_texts}
+    assert len(kept) == 2
+
+
+def test_the_verdict_on_a_failure_is_made_once_though_its_record_has_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To classify a message takes milliseconds."""
+    made: list[str] = []
+
+    def note(record: RunRecord) -> FailureVerdict:
+        made.append(record.run_id)
+        return failure_verdict(record)
+
+    monkeypatch.setattr(folder, "failure_verdict", note)
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("r", status="failed", attempt_key=None, reason="CUDA out of memory")
+    tree.now += 10  # the files are not read again
+    for _ in range(3):
+        assert tree.labels("training_failure_info", "r")["failure"] == "cuda_oom"
+    assert made == ["r"]
+
+
 def test_the_ranks_of_a_run_are_bounded_and_the_run_stays(tmp_path: Path) -> None:
     tree = RunsTree(tmp_path / "runs", limits=RunLimits(run_series=80))
     tree.metadata("r")
@@ -242,6 +287,49 @@ def test_a_user_who_writes_much_delays_its_own_runs_alone(tmp_path: Path) -> Non
         tree.samples()
     assert tree.state("large-7") == "running"
     assert left_out(tree, "bytes") == 0
+
+
+class SlowReading:
+    """A clock of a thread's processor time by which each record of some users takes a second to read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = 0.0
+        self.users = {ANOTHER}
+        read, slow = RunFolder.read, self
+
+        def read_slowly(folder: RunFolder, now: float) -> RunRecord:
+            record = read(folder, now)
+            slow.time += folder.owner in slow.users
+            return record
+
+        monkeypatch.setattr(RunFolder, "read", read_slowly)
+        monkeypatch.setattr(discovery, "time", SimpleNamespace(thread_time=lambda: self.time))
+
+
+def steps(tree: RunsTree) -> dict[str, float]:
+    """The steps that one sample shows, by run."""
+    return {dict(labels)["run_id"]: step for labels, step in tree.samples().get("training_step", {}).items()}
+
+
+@needs_root
+def test_a_user_whose_records_take_long_to_read_delays_its_own_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SlowReading(monkeypatch)
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_seconds=1.5, all_seconds=1.5))
+    slow, mine = [f"aa-slow-{number}" for number in range(6)], ["mm-mine", "zz-mine"]
+    for run_id in (*slow, *mine):
+        tree.metadata(run_id)
+        tree.progress(run_id, step=1)
+    for run_id in slow:
+        give(tree.path / run_id)
+    assert len(steps(tree).keys() & set(slow)) == 2, "a sample that takes longer fails for all"
+    for step in range(2, 6):
+        for run_id in mine:
+            tree.progress(run_id, step=step)
+        shown = steps(tree)
+        assert [shown[run_id] for run_id in mine] == [step, step], "those who take little come first"
+    assert steps(tree).keys() == {*slow, *mine}, "what was read stays until there is time again"
 
 
 @pytest.mark.slow

@@ -70,6 +70,7 @@ class LogsCollector:
         settings: what is read.
         state: stores offsets and findings; None to store nothing.
         now: the clock, Unix seconds.
+        monotonic: the clock for pauses, which is never set.
         timeout: seconds until a run's logs count as blocked.
 
     Raises:
@@ -84,12 +85,14 @@ class LogsCollector:
         settings: LogSettings,
         state: StateFolder | None,
         now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         self._shared = shared
         self._settings = settings
         self._state = state
         self._now = now
+        self._monotonic = monotonic
         self._problems = LogProblems()
         self._packs = LogPacks(settings.pack, settings.templates, settings.roots, self._problems)
         self._runs: dict[str, RunLogs] = {}
@@ -99,23 +102,22 @@ class LogsCollector:
         )
         self._search: BlockingIoPool[Template] = BlockingIoPool(timeout)
         self._found: dict[Template, list[str]] = {}
-        self._searched_at = -SEARCH_SECONDS
-        self._pruned_at = 0.0
+        self._searched_at = self._pruned_at = float("-inf")
 
     def collect(self) -> Iterable[Family]:
         """Read what is new in all logs, store the state, and return the families."""
-        now = self._now()
-        self._update(now)
-        due = [run for run in self._runs.values() if self._is_due(run, now)]
+        now, clock = self._now(), self._monotonic()
+        self._update(clock)
+        due = [run for run in self._runs.values() if self._is_due(run, clock)]
         for run in self._reader.read_round(due, list(self._runs.values()), now):
-            self._read_at[run.run.run_id] = now
+            self._read_at[run.run.run_id] = clock
             run.infer_cause()
         for blocked in self._reader.blocked:
             run_id = blocked.key.run.run_id
             self._problems.add("blocked", run_id, f"run {run_id}: {blocked.call} does not answer")
         answering = self._answering()
-        self._store(answering, now)
-        self._publish(answering, now)
+        self._store(answering, clock)
+        self._publish(answering, clock)
         return self._families(answering, now)
 
     def close(self) -> None:
@@ -125,14 +127,14 @@ class LogsCollector:
         if self._state is not None:
             self._state.close()
 
-    def _update(self, now: float) -> None:
+    def _update(self, clock: float) -> None:
         """Take the runs from the shared state, and those without a record from the paths of logs."""
         if self._shared.runs is None:
             return  # not sampled yet
         watched = {run.run_id: run for run in self._shared.runs}
-        if now - self._searched_at >= SEARCH_SECONDS:
+        if clock - self._searched_at >= SEARCH_SECONDS:
             self._found |= self._search.map(self._settings.templates, lambda template: list(template.runs()))
-            self._searched_at = now
+            self._searched_at = clock
             for blocked in self._search.blocked:
                 self._problems.add("blocked", blocked.key.text, f"{blocked.key.text}: its folders do not answer")
         for run in self._without_record():
@@ -184,10 +186,10 @@ class LogsCollector:
         new.update(run)
         return new
 
-    def _is_due(self, run: RunLogs, now: float) -> bool:
-        return not run.settled or now - self._read_at.get(run.run.run_id, 0.0) >= OVER_SECONDS
+    def _is_due(self, run: RunLogs, clock: float) -> bool:
+        return not run.settled or clock - self._read_at.get(run.run.run_id, float("-inf")) >= OVER_SECONDS
 
-    def _store(self, runs: Iterable[RunLogs], now: float) -> None:
+    def _store(self, runs: Iterable[RunLogs], clock: float) -> None:
         """Store the state, before anything of it is shown: what was shown is never counted again."""
         if self._state is None:
             return
@@ -198,14 +200,14 @@ class LogsCollector:
                     run.dirty = False
                 except OSError as error:
                     self._problems.add("state", "", f"{self._state.path}: {error.strerror or error}")
-        if now - self._pruned_at > PRUNE_SECONDS:
+        if clock - self._pruned_at > PRUNE_SECONDS:
             self._state.prune()
-            self._pruned_at = now
+            self._pruned_at = clock
 
-    def _publish(self, answering: Sequence[RunLogs], now: float) -> None:
+    def _publish(self, answering: Sequence[RunLogs], clock: float) -> None:
         # A blocked run keeps its last view.
         known = {run_id: view for run_id, view in self._shared.views.items() if run_id in self._runs}
-        self._shared.views = known | {run.run.run_id: run.view(now) for run in answering}
+        self._shared.views = known | {run.run.run_id: run.view(clock) for run in answering}
         self._shared.log_files = self._reader.files(list(self._runs.values()))
         self._shared.log_only = tuple(run_id for run_id, run in self._runs.items() if run.run.folder is None)
 

@@ -188,7 +188,7 @@ class RunLogs:
             self._copies.pop(path, None)
             return False
         since, size = self._copies.setdefault(path, (now, copied.offset))
-        if now - since < _COPYING_SECONDS:
+        if abs(now - since) < _COPYING_SECONDS:  # the clock may have been set
             return True
         del self._copies[path]
         if size == copied.offset:
@@ -292,9 +292,10 @@ class RunLogs:
             is_users=is_users,
         )
 
-    def view(self, now: float) -> LogView:
-        """Return what the shared state shows of the logs."""
-        return LogView(self._attempt, self._settled, self._verdict, self.progress, self.moved, now, self._users_signals)
+    def view(self, taken: float) -> LogView:
+        """Return what the shared state shows of the logs, read at a monotonic time."""
+        progress = self.progress
+        return LogView(self._attempt, self._settled, self._verdict, progress, self.moved, taken, self._users_signals)
 
     @property
     def progress(self) -> LogProgress | None:

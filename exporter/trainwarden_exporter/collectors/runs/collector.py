@@ -31,6 +31,7 @@ from trainwarden_exporter.collectors.runs.limits import (
     fair_order,
     series_of_ranks,
     share_series,
+    weight_of,
 )
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence, is_training_by_log, watched_run
 from trainwarden_exporter.collectors.runs.problems import RecordProblems
@@ -57,6 +58,7 @@ from trainwarden_exporter.collectors.runs.series import (
     progress_line,
     settings_of,
 )
+from trainwarden_exporter.core.memory import release_free_memory
 from trainwarden_exporter.core.metric import CachedSamples, Families
 from trainwarden_exporter.core.owned_folder import ReadBudget
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, add_blocked
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
 _PLACE = operator.attrgetter("rank", "host", "gpu", "uuid", "gpu_taken_bytes", "pid")
 # In which texts of one user are made labels in one sample.
 TEXT_MICROSECONDS = 500_000
+# After so many bytes of records much of the memory that was needed for them is free: to give it back takes some ms.
+MUCH_READ = 4 * 2**20
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
 
@@ -95,6 +99,7 @@ class RunsCollector:
         copies: folders with copies of records in S3.
         checkpoints: verifies the last checkpoint of each run.
         now: the clock, Unix seconds.
+        monotonic: the clock for pauses, which is never set.
         timeout: seconds until a run's folder counts as blocked.
         procfs: where the processes of ranks are looked at.
         filesystems: asks the file systems under the runs.
@@ -117,6 +122,7 @@ class RunsCollector:
         copies: Sequence[Path] = (),
         checkpoints: CheckpointVerifier | None = None,
         now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         timeout: float = TIMEOUT_SECONDS,
         procfs: Path = Path("/proc"),
         filesystems: RunFilesystems | None = None,
@@ -132,9 +138,17 @@ class RunsCollector:
         self._now = now
         self._problems = RecordProblems()
         self._discovery = RunDiscovery(
-            path, copies, defaults, self._problems, timeout, last_line, self._limits, None if all_hosts else host
+            path,
+            copies,
+            defaults,
+            self._problems,
+            timeout,
+            last_line,
+            self._limits,
+            None if all_hosts else host,
+            monotonic=monotonic,
         )
-        self._evidence = LogEvidence(shared, logs_followed=logs_followed)
+        self._evidence = LogEvidence(shared, logs_followed=logs_followed, monotonic=monotonic)
         self._ends = SchedulerEnds(shared)
         self._state_changes = StateChangeLog()
         self._durations = AttemptDurations(now())
@@ -157,14 +171,20 @@ class RunsCollector:
         ]
         outcomes[EXPIRED] = self._discovery.expired
         outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), max(0, len(mine) - self._limits.runs)
-        if all_fit(len(mine), self._discovery.rank_series, self._limits):
+        heaviest = max(map(_weight_of, mine), default=1)
+        if all_fit(len(mine), self._discovery.rank_series, self._limits, heaviest):
             granted, without = [(each, True) for each in mine], 0
         else:
             mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
-            granted, without = share_series(mine, _owner_of, self._series_of_ranks, self._limits)
+            granted, without = share_series(mine, _owner_of, self._series_of_ranks, self._limits, _weight_of)
         outcomes[DROPPED] += without
         left_out = Counter({FOLDERS: self._discovery.left_out, RUNS: outcomes[DROPPED] - without})
         left_out.update({SERIES: without, BYTES: self._discovery.unread})
+        if len(granted) < len(found):
+            shown = {each.folder for each, _ in granted}
+            for each in found:
+                if each.folder not in shown:
+                    each.folder.forget_samples()
         for each, with_ranks in granted:
             each.folder.shows_ranks = with_ranks
             left_out.update(each.folder.left_out | (set() if with_ranks else {RANKS}))
@@ -177,7 +197,7 @@ class RunsCollector:
             with self._problems.isolated(each.folder.run_id):
                 self._add(families, each, own, now)
                 outcomes[EXPORTED] += 1
-        log_only = dict(self._evidence.log_only_views(self._discovery.known, now))
+        log_only = dict(self._evidence.log_only_views(self._discovery.known))
         for run_id, view in log_only.items():
             add_log_only(families, run_id, view)
         self._add_expected(families, log_only.keys(), now)
@@ -188,6 +208,8 @@ class RunsCollector:
         for reason in REASONS:
             families.add(metrics.TRAINWARDEN_RUNS_LEFT_OUT, left_out[reason], reason=reason)
         self._problems.report(families, self._discovery.owners)
+        if self._discovery.bytes_read > MUCH_READ:
+            release_free_memory()
         return families.collected()
 
     def _add(self, families: Families, run: DiscoveredRun, ranks: Sequence[RankBeat], now: float) -> None:
@@ -203,7 +225,7 @@ class RunsCollector:
             record, verdict = self._ends.applied(record, verdict)
         if not awaited:
             self._durations.observe(record, now)
-        if verdict and (awaited or self._evidence.is_awaited(record, verdict, now)):
+        if verdict and (awaited or self._evidence.is_awaited(record, verdict)):
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
                 _add_ranks(families, folder, ranks, now)
@@ -212,7 +234,7 @@ class RunsCollector:
             record, verdict = folder.shown, None
             ranks = self._ranks(folder, record)
         folder.shown = record
-        view = self._evidence.current_view(record.run_id, now)
+        view = self._evidence.current_view(record.run_id)
         if is_training_by_log(record, view):
             record = replace(record, from_logs=True)
         self._state_changes.observe(record, folder.owner, now)
@@ -334,7 +356,8 @@ class RunsCollector:
         run_ids = {each.folder.run_id for each in mine}
         self._evidence.keep_only(run_ids)
         self._state_changes.keep_only(run_ids)
-        self._durations.keep_only(run_ids)
+        # One that leaves the page for a while, because others take its place, is not counted again.
+        self._durations.keep_only(set(self._discovery.known))
         self._checkpoints.keep_only(run_ids)
         if not self._logs_followed:
             return
@@ -396,3 +419,7 @@ def _add_ranks(families: Families, folder: RunFolder, ranks: Sequence[RankBeat],
 
 def _owner_of(run: DiscoveredRun) -> int:
     return run.folder.owner
+
+
+def _weight_of(run: DiscoveredRun) -> int:
+    return weight_of(run.folder.run_id)

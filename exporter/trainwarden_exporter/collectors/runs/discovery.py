@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from trainwarden_exporter.core.owned_folder import ReadBudget
 from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from trainwarden.record.thresholds import Thresholds
@@ -54,6 +55,7 @@ class RunDiscovery:
         last_line: when the last lines of logs are shown: NEEDED, ALWAYS or NEVER.
         limits: of what is read.
         host: whose ranks are read, beside those with a file of their own; those of all hosts if None.
+        monotonic: the clock by which folders sleep.
 
     Attributes:
         known: ids of the runs that have a folder or a copy, whatever is in it.
@@ -74,6 +76,8 @@ class RunDiscovery:
         last_line: str = NEEDED,
         limits: RunLimits = DEFAULT_LIMITS,
         host: str | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._names = RunNames(path, timeout)
@@ -82,8 +86,10 @@ class RunDiscovery:
         self._last_line = last_line
         self._limits = limits
         self._host = host
+        self._monotonic = monotonic
         self._budget = ReadBudget(limits.owner_bytes)
         self._crash_budget = ReadBudget(limits.owner_crash_work)
+        self._time_budget = ReadBudget(round(1e6 * limits.owner_seconds), round(1e6 * limits.all_seconds))
         self._kept_ranks = KeptRanks(limits)
         self._rounds = 0
         self._problems = problems
@@ -94,6 +100,11 @@ class RunDiscovery:
         self.owners: dict[str, int] = {}
         self.expired = 0
         self.left_out = self.unread = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """How much was read of records in the last round."""
+        return self._budget.total
 
     def discover(self, now: float) -> list[DiscoveredRun]:
         """Return every run that has not expired.
@@ -106,19 +117,24 @@ class RunDiscovery:
         self._problems.extend(self._names.problems)
         copies = self._copies.folders(now)
         self.known = frozenset(names.keys() | copies.keys())
-        here = self._chosen(names, now)
+        clock = self._monotonic()
+        here = self._chosen(names, clock)
         folders = [*here.values(), *copies.values()]
-        awake = [folder for folder in folders if folder.asleep_until <= now]
+        awake = [folder for folder in folders if folder.asleep_until <= clock]
         self._budget.begin()
         self._crash_budget.begin()
+        self._time_budget.begin()
         # Each is among the first in some round: what there is no budget for in one is done in another.
         self._rounds += 1
         first = self._rounds * ROTATED % max(1, len(awake))
-        records = self._pool.map([*awake[first:], *awake[:first]], lambda folder: self._read(folder, now))
+        order = [*awake[first:], *awake[:first]]
+        # A user whose records took long does not keep the others' from being read.
+        order.sort(key=lambda folder: self._time_budget.before[folder.owner])
+        records = self._pool.map(order, lambda folder: self._read(folder, now))
         for name, folder in here.items():
             names[name].asleep_until = folder.asleep_until
         # Of an expired run nothing but its name is kept: there are thousands of them.
-        self._folders = {name: folder for name, folder in here.items() if folder.asleep_until <= now}
+        self._folders = {name: folder for name, folder in here.items() if folder.asleep_until <= clock}
         self._kept_ranks.keep_only(self._folders)
         self.blocked = self._pool.blocked
         self._problems.extend(
@@ -141,8 +157,8 @@ class RunDiscovery:
                     if known is None
                     else _fresher(known, DiscoveredRun(folder, record), now)
                 )
-        asleep = {name for name, each in names.items() if each.asleep_until > now}
-        asleep.update(copy.run_id for copy in copies.values() if copy.asleep_until > now)
+        asleep = {name for name, each in names.items() if each.asleep_until > clock}
+        asleep.update(copy.run_id for copy in copies.values() if copy.asleep_until > clock)
         self.expired = len(asleep - found.keys())
         return list(found.values())
 
@@ -151,9 +167,9 @@ class RunDiscovery:
         """How many series the ranks of all runs would have that were read, at most."""
         return self._kept_ranks.total
 
-    def _chosen(self, names: dict[str, NamedFolder], now: float) -> dict[str, RunFolder]:
+    def _chosen(self, names: dict[str, NamedFolder], clock: float) -> dict[str, RunFolder]:
         """Return the folders that are to be read: all that are awake, or each user's share of what is read at most."""
-        awake = [each for each in names.values() if each.asleep_until <= now]
+        awake = [each for each in names.values() if each.asleep_until <= clock]
         self.left_out = self._names.left_out
         if len(awake) > self._limits.folders:
             # Of each user those that are exported stay.
@@ -181,16 +197,28 @@ class RunDiscovery:
 
     def _read(self, folder: RunFolder, now: float) -> RunRecord | None:
         """Return the record of one run; None if it has expired or cannot be read."""
+        owner = folder.owner
+        if not self._time_budget.take(owner, 0):
+            return folder.postponed()
+        # Not of a clock: a slow file system is no work, and a unit's quota makes all users' records take longer.
+        began = time.thread_time()
+        try:
+            return self._read_in_time(folder, now)
+        finally:
+            self._time_budget.take(owner, round(1e6 * (time.thread_time() - began)))
+
+    def _read_in_time(self, folder: RunFolder, now: float) -> RunRecord | None:
         record = None
         with self._problems.isolated(folder.run_id):
             if folder.shown is None and not isinstance(folder, CopiedRunFolder) and folder.is_abandoned(now):
-                folder.asleep_until = now + ASLEEP_SECONDS
+                folder.asleep_until = self._monotonic() + ASLEEP_SECONDS
                 return None
             found = folder.read(now)
+            folder.verdict(found)  # kept until it is shown: to classify a message takes longer than to read it
             if folder.shown is None and BYTES in folder.left_out:
                 return None  # what is still to be read may be anything
             if now - last_activity(found, now) > EXPIRY_SECONDS:
-                folder.asleep_until = now + ASLEEP_SECONDS
+                folder.asleep_until = self._monotonic() + ASLEEP_SECONDS
             else:
                 record = found
         return record

@@ -111,6 +111,15 @@ class S3Place:
 
 
 @dataclass(frozen=True)
+class _Verdict:
+    """The verdict on a failed attempt, with its key and the record that it was made from."""
+
+    record: RunRecord
+    key: str | None
+    verdict: FailureVerdict
+
+
+@dataclass(frozen=True)
 class _LogLine:
     """The last line of a log, in which state and attempt it was read, and when."""
 
@@ -138,7 +147,7 @@ class RunFolder:
         shows_ranks: its ranks have a place on the page.
         problems: those of the last sample.
         rivals: older attempts that still live beside the present one.
-        asleep_until: the folder has expired and is not read before then, Unix seconds.
+        asleep_until: the folder has expired and is not read before then, by a monotonic clock.
         shown: the record as it was exported last.
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
         s3_place: where it is in S3; None for a record in the runs folder.
@@ -191,6 +200,7 @@ class RunFolder:
         self._superseded: dict[int, CachedFile[[], Superseded]] = {}
         self._hosts: dict[str, HostFile] = {}
         self._too_many_ranks = False
+        self._was_read = False
         self._traces: list[str] = []
         self._changed: int | None = None
         self._future = FutureTimes()
@@ -202,7 +212,7 @@ class RunFolder:
         self.cached_settings: CachedSamples | None = None
         self.cached_places: CachedSamples | None = None
         self.cached_texts: tuple[tuple[str | None, str | None], CachedSamples] | None = None
-        self._verdict: tuple[str | None, FailureVerdict] | None = None
+        self._verdict: _Verdict | None = None
         self._numbers: list[int] = []
         self._labels: list[tuple[str, str]] = []
 
@@ -220,7 +230,18 @@ class RunFolder:
             self._read_last_line(files, record, now)
             reasons = {BYTES: files.postponed, TOO_MANY_RANKS: self._too_many_ranks}
         self.left_out = frozenset(reason for reason, holds in reasons.items() if holds)
+        self._was_read = self._was_read or BYTES not in self.left_out
         return record
+
+    def forget_samples(self) -> None:
+        """Keep no samples of a run that has no place on the page."""
+        self.made_from = None
+        self.cached = self.cached_settings = self.cached_places = self.cached_texts = None
+
+    def postponed(self) -> RunRecord | None:
+        """Return the record as it was read last, where there is no time to read it; None if it never was as a whole."""
+        self.left_out |= {BYTES}
+        return self._localized if self._was_read else None
 
     def _read_last_line(self, files: OwnedFolder, record: RunRecord, now: float) -> None:
         needed = record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now)
@@ -375,11 +396,12 @@ class RunFolder:
         """Return the verdict on a failed attempt; the first one that names a failure stays, whatever comes later."""
         if record.state != "failed":
             return None
-        # Without a key the next attempt looks like this one: infer it anew each time.
-        known = self._verdict
-        if known is None or known[0] is None or known[0] != record.attempt_key or known[1].failure == UNKNOWN_END:
-            known = self._verdict = (record.attempt_key, failure_verdict(record))
-        return known[1]
+        # Without a key the next attempt looks like this one: infer it anew from another record.
+        known, key = self._verdict, record.attempt_key
+        is_final = known is not None and key is not None and known.key == key and known.verdict.failure != UNKNOWN_END
+        if known is None or not (is_final or known.record is record):
+            known = self._verdict = _Verdict(record, key, failure_verdict(record))
+        return known.verdict
 
     def _read_ranks(self, files: OwnedFolder) -> list[RankBeat | Unreadable] | Unreadable | None:
         """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""

@@ -22,6 +22,8 @@ FOLDERS, RUNS, BYTES, RANKS, SERIES = "folders", "runs", "bytes", "ranks", "seri
 REASONS = (FOLDERS, RUNS, BYTES, RANKS, SERIES)
 # Series of a run without its ranks, at most, of each rank, and of each host of ranks.
 SERIES_OF_RUN, SERIES_OF_RANK, SERIES_OF_HOST = 92, 4, 2
+# Each series has the run's id, which is most of it where it is long: with so many characters a series counts twice.
+LONG_ID = 64
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class RunLimits:
         runs: that are exported; twice as many folders are read.
         file_bytes: of one file of a record; a larger one is not read.
         owner_bytes: of one user's changed files that are read in one sample; the rest is read in the next.
+        owner_seconds: of processor time to read one user's records in one sample; the rest is read in the next.
+        all_seconds: as `owner_seconds`, of all users together.
         owner_crash_work: what is done in one sample to find crashes in one user's runs, about so many names looked at;
             the rest is done in the next.
         series: on the page.
@@ -43,6 +47,8 @@ class RunLimits:
     runs: int = 2000
     file_bytes: int = 512 * 2**10
     owner_bytes: int = 16 * 2**20
+    owner_seconds: float = 0.5
+    all_seconds: float = 1.0
     owner_crash_work: int = 65_536
     series: int = 200_000
     owner_series: int = 100_000
@@ -127,9 +133,17 @@ def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
     return low
 
 
-def all_fit(runs: int, rank_series: int, limits: RunLimits) -> bool:
-    """Return whether so many runs have a place, whosever they are; `rank_series` are those of all their ranks."""
-    needed = rank_series + SERIES_OF_RUN * runs
+def weight_of(run_id: str) -> int:
+    """Return as how many series each series of a run counts."""
+    return 1 + len(run_id) // LONG_ID
+
+
+def all_fit(runs: int, rank_series: int, limits: RunLimits, heaviest: int) -> bool:
+    """Return whether so many runs have a place, whosever they are.
+
+    `rank_series` are those of all their ranks, `heaviest` is the weight of the run of which each counts most.
+    """
+    needed = heaviest * (rank_series + SERIES_OF_RUN * runs)
     return runs <= limits.runs and needed <= min(limits.series, limits.owner_series)
 
 
@@ -148,13 +162,22 @@ def fair_order(items: Iterable[T], owner: Callable[[T], Any], rank: Callable[[T]
 
 
 def share_series(
-    items: Iterable[T], owner: Callable[[T], int], of_ranks: Callable[[T], int], limits: RunLimits
+    items: Iterable[T],
+    owner: Callable[[T], int],
+    of_ranks: Callable[[T], int],
+    limits: RunLimits,
+    weight: Callable[[T], int],
 ) -> tuple[list[tuple[T, bool]], int]:
     """Decide which runs have a place on the page, and which of them have one for their ranks too.
 
     The next place goes to the user who has the fewest series so far, to the first of its runs in the order given.
 
-    `of_ranks` returns how many series the ranks of a run have.
+    Args:
+        items: the runs.
+        owner: returns the number of a run's user.
+        of_ranks: returns how many series the ranks of a run have.
+        limits: of the page and a user.
+        weight: returns as how many series each one of a run counts.
 
     Returns:
         The runs that have a place, whether their ranks have one, and the number of runs that have none.
@@ -164,8 +187,9 @@ def share_series(
     def grant(item: T, used: int) -> int:
         nonlocal room, left_out
         free = min(room, limits.owner_series - used)
-        with_ranks = SERIES_OF_RUN + of_ranks(item)
-        taken = next((size for size in (with_ranks, SERIES_OF_RUN) if size <= free), 0)
+        without = weight(item) * SERIES_OF_RUN
+        with_ranks = without + weight(item) * of_ranks(item)
+        taken = next((size for size in (with_ranks, without) if size <= free), 0)
         if taken:
             granted.append((item, taken == with_ranks))
             room -= taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
 from trainwarden_exporter.core.shared_state import LogVerdict, WatchedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord, StepTimes
@@ -131,12 +132,21 @@ class LogEvidence:
         shared: where the collector of logs publishes.
         logs_followed: whether that collector runs.
         wait: seconds that a failure without a cause is held back for its logs.
+        monotonic: the clock, that of `LogView.taken`.
     """
 
-    def __init__(self, shared: SharedState, *, logs_followed: bool, wait: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        shared: SharedState,
+        *,
+        logs_followed: bool,
+        wait: float = WAIT_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._shared = shared
         self._logs_followed = logs_followed
         self._wait = wait
+        self._monotonic = monotonic
         self._failed: dict[str, tuple[str, float]] = {}
         self._frozen: dict[str, tuple[str, FailureVerdict]] = {}
 
@@ -146,7 +156,7 @@ class LogEvidence:
             for run_id in known.keys() - run_ids:
                 del known[run_id]
 
-    def is_awaited(self, record: RunRecord, own: FailureVerdict, now: float) -> bool:
+    def is_awaited(self, record: RunRecord, own: FailureVerdict) -> bool:
         """Return whether the logs of a failed attempt may still name the cause that `own` lacks."""
         view = self.view_of_attempt(record)
         # Until the logs are read once, with the pack that the record names, a signal of a user may be in them.
@@ -154,6 +164,7 @@ class LogEvidence:
         is_open = own.failure == UNKNOWN and (view is None or view.users_signals or names_pack)
         if not self._logs_followed or (names_cause(own) and not is_open) or self._frozen_for(record):
             return False
+        now = self._monotonic()
         attempt, since = self._failed.get(record.run_id, ("", 0.0))
         if attempt != attempt_id(record) or record.run_id not in self._failed:
             since = now
@@ -177,15 +188,15 @@ class LogEvidence:
         found = self._shared.views.get(record.run_id)
         return found if found and found.attempt == attempt_id(record) else None
 
-    def current_view(self, run_id: str, now: float) -> LogView | None:
+    def current_view(self, run_id: str) -> LogView | None:
         """Return the view of a run's logs unless it is out of date."""
         found = self._shared.views.get(run_id)
-        return found if found and now - found.taken < FRESH_SECONDS else None
+        return found if found and self._monotonic() - found.taken < FRESH_SECONDS else None
 
-    def log_only_views(self, known: Collection[str], now: float) -> Iterator[tuple[str, LogView]]:
+    def log_only_views(self, known: Collection[str]) -> Iterator[tuple[str, LogView]]:
         """Yield the runs that have logs and no record."""
         for run_id in self._shared.log_only:
-            if run_id not in known and (view := self.current_view(run_id, now)):
+            if run_id not in known and (view := self.current_view(run_id)):
                 yield run_id, view
 
     def _frozen_for(self, record: RunRecord) -> FailureVerdict | None:

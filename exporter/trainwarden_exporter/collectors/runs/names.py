@@ -31,7 +31,7 @@ class NamedFolder:
     Attributes:
         owner: uid of the folder or link; None before it was looked at.
         modified: of the folder when it was looked at, Unix seconds.
-        asleep_until: the folder has expired and is not read before then, Unix seconds.
+        asleep_until: the folder has expired and is not read before then, by a monotonic clock.
     """
 
     __slots__ = ("asleep_until", "modified", "name", "owner")

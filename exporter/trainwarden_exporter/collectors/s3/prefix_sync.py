@@ -67,7 +67,7 @@ class PrefixSync:
         self._outcomes: dict[str, str] = {}  # of every run that was listed
         self._listed: set[str] = set()  # by the listing under way
         self._token: str | None = None
-        self._next: dict[str, float] = {}  # when an old run is read again
+        self._next: dict[str, float] = {}  # when an old run is read again, monotonic
         self._errors: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self._lock = threading.Lock()
         self._up: bool | None = None
@@ -152,11 +152,11 @@ class PrefixSync:
             self._copy.drop(run_id)
 
     def _copy_runs(self, deadline: float) -> None:
-        now = self._now()
+        clock = time.monotonic()
         due = [
             name
             for name, outcome in self._outcomes.items()
-            if outcome != INVALID_NAME and self._next.get(name, 0.0) <= now
+            if outcome != INVALID_NAME and self._next.get(name, 0.0) <= clock
         ]
         # Those copied longest ago first, so that a run for which this pass has no time is among the first of the next.
         due.sort(key=lambda name: self._copy.runs[name].looked if name in self._copy.runs else 0.0)
@@ -184,10 +184,10 @@ class PrefixSync:
         newest = max((each.modified for each in page.entries), default=None)
         if newest is not None and now - newest > KEPT_SECONDS:
             self._copy.drop(run_id)
-            self._next[run_id] = now + OLD_SECONDS * random.uniform(0.5, 1)  # noqa: S311  # spreads the load
+            self._next[run_id] = time.monotonic() + OLD_SECONDS * random.uniform(0.5, 1)  # noqa: S311  # spreads the load
             return OLD
         if run_id not in self._copy.runs and len(self._copy.runs) >= self._bounds.runs:
-            self._next[run_id] = now + OLD_SECONDS
+            self._next[run_id] = time.monotonic() + OLD_SECONDS
             return DROPPED
         self._next.pop(run_id, None)
         known = self._copy.run(run_id)

@@ -188,7 +188,9 @@ def test_a_long_log_takes_several_looks_and_keeps_no_other_waiting(
 def restart_logs(tree: TransportTree, **settings: Any) -> None:
     """Start another log reader, which follows logs from where they end."""
     settings = {**vars(tree.settings), "first_read": 1, **settings}
-    tree.logs = LogsCollector(tree.shared, LogSettings(**settings), None, now=lambda: tree.runs.now)
+    tree.logs = LogsCollector(
+        tree.shared, LogSettings(**settings), None, now=tree.runs.wall, monotonic=lambda: tree.runs.now
+    )
 
 
 def bytes_read(tree: TransportTree) -> float:

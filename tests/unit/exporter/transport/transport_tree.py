@@ -53,7 +53,9 @@ class TransportTree:
         self.settings = LogSettings(
             **{"pack": str(pack), "templates": templates, "roots": roots, "host": HOST, **settings}
         )
-        self.logs = LogsCollector(self.shared, self.settings, None, now=lambda: self.runs.now, timeout=1.0)
+        self.logs = LogsCollector(
+            self.shared, self.settings, None, now=self.runs.wall, monotonic=lambda: self.runs.now, timeout=1.0
+        )
         self.collector = self.new_collector()
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 
