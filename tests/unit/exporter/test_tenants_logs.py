@@ -12,7 +12,7 @@ from tests.unit.exporter.runs_tree import opened_files
 from tests.users import ANOTHER, needs_root
 from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.collectors.logs import packs
+from trainwarden_exporter.collectors.logs import packs, reader
 from trainwarden_exporter.collectors.logs.problems import LogProblems
 
 pytestmark = needs_root
@@ -55,6 +55,30 @@ def assert_nothing_is_shown(tree: LogsTree) -> None:
         page = tree.look()
         assert "secret" not in page
         assert tree.count("thief", "cuda_oom") is None
+
+
+def test_the_matches_that_are_kept_of_a_users_logs_are_bounded(tree: LogsTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "SEEN_OF_USER", 24)
+    text = "".join(f"{SECRET}NVRM: Xid (PCI:0000:3b:00): {code}, x\n" for code in (79, 48, 62, 63)) * 4
+
+    def kept(run_id: str) -> int:
+        return sum(len(log.seen) for log in tree.collector._runs[run_id].logs.values())
+
+    for run_id in ("many-1", "mine"):
+        tree.runs.metadata(run_id)
+        tree.write(run_id, text)
+    belongs_to_another(tree, "many-1")
+    tree.look()
+    whole = kept("mine")
+    assert kept("many-1") == whole > 12
+    for run_id in ("many-2", "many-3"):
+        tree.runs.metadata(run_id)
+        tree.write(run_id, text)
+        belongs_to_another(tree, run_id)
+    for _ in range(2):
+        tree.look()
+    assert [kept(f"many-{number}") for number in (1, 2, 3)] == [8, 8, 8]
+    assert kept("mine") == whole
 
 
 @pytest.mark.parametrize("what", ["folder", "log", "hard link", "second log"])

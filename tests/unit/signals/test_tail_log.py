@@ -160,6 +160,25 @@ def test_of_a_log_with_every_signal_the_first_matches_are_kept_and_few(tmp_path:
     assert [one.match.signal.name for one in tailing.log.seen] == [f"s{number}" for number in range(MAX_SEEN)]
 
 
+def test_of_a_log_among_very_many_fewer_matches_are_kept_of_each_signal_one_at_first(tmp_path: Path) -> None:
+    tailing = Tailing(tmp_path)
+    tailing.searcher = Searcher(Pack("test", "test", tuple(Signal(f"s{each}", f"fault {each} ") for each in range(4))))
+    for number in (0, 0, 1, 0, 2, 3):
+        tailing.add(f"fault {number} here\n".encode())
+    tailing.matches()
+
+    def kept() -> list[str]:
+        return [one.match.signal.name for one in tailing.log.seen]
+
+    assert kept() == ["s0", "s0", "s1", "s0", "s2", "s3"]
+    tailing.log.keep_at_most(4)
+    assert kept() == ["s0", "s1", "s2", "s3"]
+    tailing.log.keep_at_most(3)
+    tailing.add(b"fault 1 again\n")
+    tailing.matches()
+    assert kept() == ["s0", "s1", "s2"]
+
+
 def test_a_pattern_with_many_groups_keeps_little_of_a_match(tmp_path: Path) -> None:
     tailing = Tailing(tmp_path)
     groups = "".join(f"(?P<g{number}>.{{100}})" for number in range(90))

@@ -20,6 +20,8 @@ PIECE_BYTES = 256 * 1024
 KEPT = 8
 # Of all signals together: a log in which more are found than fail together is made up, or quotes them.
 MAX_SEEN = 64
+# As many at least where the logs of a user are many: each user's take some 20 MB then.
+FEWEST_SEEN = 8
 _TEXT = 400
 _MARKS = 64
 
@@ -49,6 +51,7 @@ class TailedLog:
     kept: it is read again once it has grown.
 
     Attributes:
+        most_seen: so many matches are kept at most.
         written: when the file was last written to, Unix seconds: as it states, and of a time in the future, of
             a clock that is ahead, when that was first seen. None while there is no file.
     """
@@ -58,6 +61,7 @@ class TailedLog:
         self.follower = Follower(path, roots, first_read=first_read)
         self.reader = ProgressReader()
         self.seen: list[Seen] = []
+        self.most_seen = MAX_SEEN
         self.moves: tuple[int, ...] = ()  # where a step higher than all before was reported, the last few
         self.written: float | None = None
         self._modified: float | None = None
@@ -163,12 +167,19 @@ class TailedLog:
                 self.seen = [one for one in self.seen if one.match.offset >= self.moves[0]]
         self._at += len(data)
 
+    def keep_at_most(self, number: int) -> None:
+        """Keep no more matches than so many from now on: the first ones, of each signal one before any second."""
+        self.most_seen = number
+        while len(self.seen) > number:
+            if not self._drop_one():
+                del self.seen[-1]
+
     def _keep(self, matches: list[Match], time: float) -> None:
         for match in matches:
             known = [index for index, one in enumerate(self.seen) if one.match.signal.name == match.signal.name]
             if len(known) >= KEPT:
                 del self.seen[known[-1]]
-            elif len(self.seen) >= MAX_SEEN and not self._drop_one():
+            elif len(self.seen) >= self.most_seen and not self._drop_one():
                 continue
             self.seen.append(Seen(replace(match, text=match.text[:_TEXT]), time))
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trainwarden.signals.tailing.follower import Follower
+from trainwarden.signals.tailing.log import FEWEST_SEEN, MAX_SEEN
 from trainwarden_exporter.core.shared_state import LogFiles
 from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 from trainwarden_exporter.sampling.calls import enter
@@ -36,6 +37,8 @@ ROUND_SECONDS = 2.0
 HEAD_ROUND_BYTES = 8 * 2**20
 HEAD_BYTES = 64 * 2**20
 SLICE_BYTES = 256 * 1024
+# Matches that the logs of one user may keep, of 2 to 3 kB each.
+SEEN_OF_USER = 4096
 # In a piece; fewer are what programs print now and then.
 NULS = 16
 # A log that has not grown for so long needs no open file.
@@ -235,6 +238,9 @@ class LogReader:
             readable.extend(new)
             self.dropped += run.dropped
             self._followed[run.owner] += len(run.logs) - before
+            most_seen = self._most_seen(run.owner)
+            for log in run.logs.values():
+                log.keep_at_most(most_seen)
             for feed in feeds.values():
                 feed.add(run.logs, readable, self._roots)
 
@@ -245,6 +251,10 @@ class LogReader:
         """Return how many more logs may be followed of a user: a share at least, however many those of others are."""
         share = self._max_files // max(1, len(self._followed))
         return max(self._max_files - self._followed.total(), share - self._followed[owner])
+
+    def _most_seen(self, owner: int) -> int:
+        """Return how many matches each log of a user may keep."""
+        return max(FEWEST_SEEN, min(MAX_SEEN, SEEN_OF_USER // max(1, self._followed[owner])))
 
     def _feeds_of(self, run: RunLogs) -> dict[LogConsumer, LogFeed]:
         """Return the feeds of the consumers that want the run, and close those of the others."""
