@@ -30,6 +30,8 @@ _SCHEDULED_ENDS = {
     "TIMEOUT": "its time limit is used up",
 }
 _FAILED_ENDS = frozenset(("FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"))
+# A preemption costs no budget, and that it was one may be a claim of the run alone.
+_MAX_COSTLESS = 10
 _STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
 
@@ -285,7 +287,8 @@ def decide(
     if rule is None or rule.class_name == "NoRestartPolicy":
         reason = f"policy {policy.name} never restarts after a {failure.mode}"
         return Nothing(_in_words(rule, reason, restarts=False), used)
-    if failure.error_type not in COSTLESS and (spent := _spent(failure, history, policy, rule, now)):
+    spent = _in_vain(history) if failure.error_type in COSTLESS else _spent(failure, history, policy, rule, now)
+    if spent is not None:
         return spent
     wanted, reason = _wanted(policy.name, rule, failure)
     reason = _in_words(rule, reason, restarts=wanted)
@@ -329,6 +332,14 @@ def _spent(
         reason = f"{history.fruitless} restarts after failures of all kinds, and the run has gained no step since"
         return StopAndPage(reason, history.fruitless, most)
     return None
+
+
+def _in_vain(history: History) -> StopAndPage | None:
+    """Return the decision where a run is ended again and again before its first step: its record may be wrong."""
+    if history.costless < _MAX_COSTLESS:
+        return None
+    reason = f"{history.costless} restarts after preemptions or time limits, and the run has gained no step since"
+    return StopAndPage(reason, history.costless, _MAX_COSTLESS)
 
 
 def _held(limits: Limits, now: float, around: Circumstances) -> Wait | None:

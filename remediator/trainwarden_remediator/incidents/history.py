@@ -36,6 +36,7 @@ class History:
         made: when each was decided, Unix time, oldest first.
         same_cause: for the cause at hand, since the run's last newer checkpoint.
         excluded: nodes that its restarts were to avoid, with the Unix time of the last evidence against each.
+        costless: after a preemption or a time limit, since the run last gained a step.
     """
 
     used: Mapping[str, int]
@@ -43,6 +44,7 @@ class History:
     made: tuple[float, ...] = ()
     same_cause: int = 0
     excluded: Mapping[str, float] = field(default_factory=dict)
+    costless: int = 0
 
     def since(self, moment: float) -> int:
         """Return the number of restarts since a moment."""
@@ -58,10 +60,11 @@ def history_of(
 ) -> History:
     """Count the restarts of a run, oldest first, for a failure at hand.
 
-    Those after a preemption or a time limit cost nothing. The cause is the failure mode and the error type. A restart
+    Those after a preemption or a time limit cost nothing, and are counted by themselves. The cause is the failure mode and the error type. A restart
     counts for the same cause until a newer checkpoint than the one of its decision is reported; likewise as fruitless
     until a higher step is.
     """
+    restarts = list(restarts)
     costly = [each for each in restarts if each.error_type not in COSTLESS]
     excluded: dict[str, float] = {}
     for each in costly:
@@ -76,6 +79,7 @@ def history_of(
             for each in costly
         ),
         excluded=excluded,
+        costless=sum(each.error_type in COSTLESS and not _passed(each.step, high_water) for each in restarts),
     )
 
 

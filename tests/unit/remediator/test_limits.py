@@ -98,10 +98,21 @@ def test_the_budget_of_a_cause_comes_back_only_with_a_newer_checkpoint(
 
 def test_preemption_and_time_limit_cost_nothing() -> None:
     past = [*restarts(1, 2, 3, kind="preempted"), *restarts(4, kind="time_limit")]
-    assert history(past) == History({}, 0, (), 0, {})
+    assert history(past) == History({}, 0, (), 0, {}, 4)
     spent = history(restarts(1, 2))
     limited = decide(AlertedFailure("stall", "time_limit"), spent, policy(restarts=2), NOW)
     assert isinstance(limited, Restart)
+
+
+def test_a_run_that_is_preempted_before_each_first_step_is_not_restarted_for_ever() -> None:
+    """That it was preempted may be what its record says, and nothing else."""
+    failure = AlertedFailure("crash", "preempted")
+    past = restarts(*range(10), mode="crash", kind="preempted", step=100.0)
+    for known, high_water, stops in ((past[1:], 100.0, False), (past, 100.0, True), (past, 101.0, False)):
+        decision = decide(failure, history(known, high_water=high_water), policy(), NOW)
+        assert isinstance(decision, StopAndPage) == stops
+    reason = "10 restarts after preemptions or time limits, and the run has gained no step since"
+    assert decide(failure, history(past, high_water=100.0), policy(), NOW) == StopAndPage(reason, 10, 10)
 
 
 def test_jitter_is_the_same_for_one_attempt_and_differs_between_runs() -> None:
