@@ -223,8 +223,14 @@ def scheduler_objection(
 def _gone(reading: Absent, failure: str | None) -> Refuse:
     if reading.lost:
         return Lost(reading.lost)
-    if not reading.ended:
+    if not reading.ended and (failure is None or failure in _ENDS_FROM_OUTSIDE):
         return Barred("the scheduler no longer lists the job")
+    if not reading.ended:
+        # Without accounting the run's own word is all there is: it takes a page, and nothing more.
+        return Lost(
+            f"by its record the run has failed ({failure}), the scheduler no longer lists its job, and no accounting "
+            "shows how that ended: it cannot be requeued, only submitted again"
+        )
     by_scheduler = failure in _ENDS_FROM_OUTSIDE and reading.ended in _SCHEDULED_ENDS
     if by_scheduler or reading.ended not in _FAILED_ENDS:
         means = f", {_SCHEDULED_ENDS[reading.ended]}" if reading.ended in _SCHEDULED_ENDS else ""

@@ -125,6 +125,8 @@ class Examiner:
         self._timers.forget(alert.key)
         if replaced is not None and verdict is None:
             self._replace(replaced, alert)
+        if isinstance(verdict, Lost) and run is not None and (idle := self._idle(alert, run)) is not None:
+            verdict = Barred(f"{verdict.reason}; {idle}")
         if isinstance(verdict, Lost):
             self._page(pending, run, verdict.reason)
         elif verdict is not None or run is None:
@@ -133,6 +135,13 @@ class Examiner:
         elif judged is not None and not isinstance(judged.decision, Wait):
             self._record(pending, run, judged, judged.decision)
         return True
+
+    def _idle(self, alert: Alert, run: ReportedRun) -> str | None:
+        """Return why nobody expects the remediator to bring a run back: its policy does not, or is only observed."""
+        choice = self._policies.of(run.run_id, run.policy)
+        if not choice.policy.restarts_after(alert.mode or ""):
+            return f"policy {choice.policy.name} never restarts after a {alert.mode}"
+        return self._policies.observed(run.run_id, choice)
 
     def _note_wait(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
         """Note what an alert waits for, where that has changed; what people have switched is a decision, too."""

@@ -60,9 +60,9 @@ def history_of(
 ) -> History:
     """Count the restarts of a run, oldest first, for a failure at hand.
 
-    Those after a preemption or a time limit cost nothing, and are counted by themselves. The cause is the failure mode and the error type. A restart
-    counts for the same cause until a newer checkpoint than the one of its decision is reported; likewise as fruitless
-    until a higher step is.
+    Those after a preemption or a time limit cost nothing, and are counted by themselves. The cause is the failure mode
+    and the error type. A restart counts for the same cause until a newer checkpoint than the one of its decision is
+    reported; likewise as fruitless until a higher step is.
     """
     restarts = list(restarts)
     costly = [each for each in restarts if each.error_type not in COSTLESS]

@@ -340,6 +340,13 @@ def test_a_time_limit_is_no_failure_either_once_the_job_is_forgotten(failure: st
     assert type(scheduler_objection("run-1", 2, Absent("TIMEOUT"), failure)) is expected
 
 
+@pytest.mark.parametrize(("failure", "expected"), [("terminated", Barred), ("peer_reset", Lost), (None, Barred)])
+def test_without_accounting_the_record_of_a_job_that_is_forgotten_takes_a_page(
+    failure: str | None, expected: type
+) -> None:
+    assert type(scheduler_objection("run-1", 2, Absent(), failure)) is expected
+
+
 def test_restarts_of_all_modes_without_a_step_end_at_the_largest_budget() -> None:
     policy = load_policy("megatron_aggressive")
     stall = AlertedFailure("stall", "hang")

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.remediator.simulated_cluster import RUN
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.drivers.driver import Absent, JobState
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.incidents.incident import Action, Incident, State
 from trainwarden_remediator.policies.limits import Limits, Once
@@ -103,6 +103,21 @@ def test_an_observed_run_is_not_touched_and_its_reason_states_what_would_be_done
         "the cluster is in the mode observe: it would be restarted, for policy default restarts after every stall; "
         "no checkpoint is reported: it begins anew, and 40 steps may be lost"
     )
+
+
+@pytest.mark.parametrize("observed", [True, False])
+def test_that_a_job_cannot_be_brought_back_any_more_pages_where_it_would_have_been(
+    observing: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, observed: bool
+) -> None:
+    sim = observing()
+    if not observed:
+        sim.policies.take(replace(sim.policies, mode="act"))
+    monkeypatch.setattr(sim.driver, "job", lambda _job_id: Absent("FAILED"))
+    sim.tick(5)
+    [incident] = sim.store.of_run(RUN)
+    assert "it cannot be requeued, only submitted again" in incident.reason
+    assert [each.id for each in sim.store.escalations()] == ([] if observed else [incident.id])
+    assert ("the cluster is in the mode observe" in incident.reason) == observed
 
 
 def test_a_person_who_restarts_it_agrees(observing: Callable[..., Simulation]) -> None:
