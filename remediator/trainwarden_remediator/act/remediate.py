@@ -109,10 +109,18 @@ class Remediator:
         if (self._timers.elapsed(incident.id, _WAITS) or 0.0) >= self._patience:
             reason = f"nothing could be done for {self._patience / 60:g} minutes: "
             reason += self._timers.detail(incident.id, _WAITS) or ""
-            held = f"; the job may be held: look at it, and release it (scontrol release {incident.job_id})"
-            self._escalate(incident, f"{reason}{held}" if incident.calls else reason)
+            self._escalate(incident, f"{reason}{self._left_as(incident)}" if incident.calls else reason)
             return True
         return False
+
+    def _left_as(self, incident: Incident) -> str:
+        """Return how a call may have left the run, and what a person can do about it."""
+        shape, job = Shape(incident.shape or Shape.REQUEUE), incident.successor or incident.job_id
+        if shape is Shape.REQUEUE or (shape is Shape.RESUBMIT and incident.successor):
+            return f"; job {job} may be held: look at it, and release it (scontrol release {job})"
+        if shape.gives_new_job:
+            return f"; job {job} may have ended, and nothing started in its place: look at it, and submit it again"
+        return ""
 
     def _step(self, incident: Incident) -> bool:
         if incident.state is State.PROPOSED:

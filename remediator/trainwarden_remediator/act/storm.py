@@ -99,9 +99,13 @@ class Storms:
         self._look_up([each for of_cluster in proposals.values() for each in of_cluster])
         for cluster, found in proposals.items():
             self._judge(cluster, found, alerts)
+        storms = {each.scope for each in self._store.switches.storms()}
+        for cluster in storms:
+            if pages := self._pages(cluster):
+                self._go_on(cluster, pages, proposals.get(cluster, []), alerts)
         for page in self._store.escalations():
-            if page.alert == ALERT:
-                self._end(page, proposals.get(page.cluster, []), alerts)
+            if page.alert == ALERT and page.cluster not in storms:
+                self._end(page, "a person has resumed")
 
     def _judge(self, cluster: str, proposals: Sequence[Incident], alerts: _Alerts) -> None:
         waiting = any(each.state is State.PROPOSED for each in proposals)
@@ -113,18 +117,33 @@ class Storms:
             self._store.switches.begin_storm(cluster, reason, lambda connection: self._store.insert(connection, page))
             log.error("storm: %s", reason)
 
-    def _end(self, page: Incident, proposals: Sequence[Incident], alerts: _Alerts) -> None:
-        """End the page where a person has resumed; the storm, too, where the cause has gone and few runs remain."""
-        storm = self._store.switches.storm(page.cluster)
-        if storm is not None:
-            if any(isinstance(self._job(each), Unknown) for each in proposals if each.state is State.PROPOSED):
-                return
-            if self._reason(page.cluster, proposals, alerts) is not None:
-                return
-            self._store.switches.end_storm(page.cluster)
-        detail = "a person has resumed" if storm is None else "the cause has gone, and few runs are to be restarted"
-        self._store.move(page, page.state, detail, paging=False)
-        log.info("storm: %s", detail)
+    def _go_on(self, cluster: str, pages: Sequence[Incident], proposals: Sequence[Incident], alerts: _Alerts) -> None:
+        """End a storm whose cause has gone, where few runs remain; else page again about runs that are news.
+
+        Whoever has taken the page over knows the runs of that time: the others would wait without a word.
+        """
+        waiting = [each for each in proposals if each.state is State.PROPOSED]
+        if any(isinstance(self._job(each), Unknown) for each in waiting):
+            return
+        reason = self._reason(cluster, proposals, alerts)
+        if reason is None:
+            self._store.switches.end_storm(cluster)
+            for page in pages:
+                self._end(page, "the cause has gone, and few runs are to be restarted")
+            return
+        taken_over = max(page.updated for page in pages)
+        if not any(page.paging for page in pages) and any(each.created > taken_over for each in waiting):
+            self._store.add(self._page(cluster, reason))
+
+    def _pages(self, cluster: str) -> list[Incident]:
+        """Return all pages about storms of a cluster, also those that a person has taken over."""
+        of_no_run = self._store.of_run("", cluster)
+        return [each for each in of_no_run if each.alert == ALERT and each.cluster == cluster]
+
+    def _end(self, page: Incident, detail: str) -> None:
+        if page.paging:
+            self._store.move(page, page.state, detail, paging=False)
+            log.info("storm: %s", detail)
 
     def _reason(self, cluster: str, proposals: Sequence[Incident], alerts: _Alerts) -> str | None:
         since = self._store.switches.resumed(cluster)

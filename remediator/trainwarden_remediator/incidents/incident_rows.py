@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden_remediator.database import audit
-from trainwarden_remediator.database.schema import approvals, events, incidents
+from trainwarden_remediator.database.schema import approvals, events, incidents, switches
 from trainwarden_remediator.incidents.history import PastRestart
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Event, Incident, State, clean
 from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED
@@ -36,6 +36,13 @@ OF_RUN = sa.and_(incidents.c.run_id == sa.bindparam("run_id"), IN_CLUSTER)
 RESTARTS = sa.and_(
     incidents.c.action == Action.RESTART.value,
     sa.and_(incidents.c.committed.is_not(None), incidents.c.state != State.ADOPTED.value) | incidents.c.state.in_(OPEN),
+)
+# Of the table of switches: the name of a storm, and the value of one that goes on.
+STORM, ON = "storm", "on"
+# Restarts that a storm keeps from being begun, by their ids.
+IN_STORM = sa.select(incidents.c.id).where(
+    incidents.c.state == State.PROPOSED.value,
+    incidents.c.cluster.in_(sa.select(switches.c.scope).where(switches.c.name == STORM, switches.c.value == ON)),
 )
 _PAST_RESTARTS = _SELECT.where(OF_RUN, RESTARTS, incidents.c.id != sa.bindparam("but"))
 _NEWEST_DECISION = (

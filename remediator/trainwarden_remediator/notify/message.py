@@ -59,11 +59,18 @@ def as_notice(message: Message, state_dir: str = "") -> Notice:
 def _title(kind: str, incident: Mapping[str, Any], run_id: str) -> str:
     if kind == DECISION:
         waits = _approval(incident)
-        return f"Run {run_id} waits for an approval" if waits and not waits.veto_seconds else f"Restarting run {run_id}"
+        if waits is None:
+            return f"Restarting run {run_id}"
+        seconds = waits.veto_seconds
+        return (
+            f"Run {run_id} is restarted in {seconds:g} s unless somebody vetoes it"
+            if seconds
+            else f"Run {run_id} waits for an approval"
+        )
     if kind in (REFUSAL, NOT_RESTARTED):
         return f"Run {run_id} is not restarted"
     if kind == HAND_OVER:
-        return f"Run {run_id} needs a person"
+        return f"Run {run_id} needs a person" if run_id else "No run is restarted: a storm needs a person"
     worse = ", degraded" if incident.get("degraded") else ""
     return f"Run {run_id} {_OUTCOMES.get(incident['state'], incident['state'])}{worse}"
 
@@ -76,17 +83,17 @@ def _cluster(incident: Mapping[str, Any]) -> str:
 def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str]]:
     incident = message.incident
     words = [f"--state-dir={state_dir}"] if state_dir else []
-    options = shlex.join([*words, f"--run-id={run_id}"])
+    answer = shlex.join([*words, incident["id"]])
+    options = shlex.join([*words, f"--run-id={run_id}"]) if run_id else answer  # a storm is of no run
     stop = f"trainwarden-remediator freeze {options}" if message.kind == DECISION else ""
     taken = f"trainwarden-remediator ack {options}" if message.kind == HAND_OVER else ""
-    answer = shlex.join([*words, incident["id"]])
     contradicted = incident.get("approval") == CONTRADICTED
     waits = message.kind == DECISION and _approval(incident) is not None
     detail, capture = incident["detail"], incident.get("capture") or {}
     return [
         ("Outcome", detail if detail != incident["reason"] else ""),
         ("Reason", incident["reason"]),
-        ("Alert", f"{incident['alert']} ({failure_of(incident)})"),
+        ("Alert", f"{incident['alert']} ({failure_of(incident)})" if run_id else ""),
         ("All alerts", "; ".join(message.alerts) if len(message.alerts) > 1 else ""),
         ("Attempt", attempt_of(incident)),
         ("Suspect", "; ".join((*message.suspects, *filter(None, (capture.get("suspect"),))))),
@@ -99,8 +106,10 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
         ("Stop it", stop),
         ("Restart it", f"trainwarden-remediator approve {answer}" if contradicted or waits else ""),
         ("Leave this attempt", f"trainwarden-remediator veto {answer}" if waits else ""),
+        ("Restart them", "" if run_id else f"trainwarden-remediator resume {shlex.join(words)}".rstrip()),
         ("Taken over", taken),
-        ("More", f"trainwarden-remediator explain {shlex.join([*words, run_id])}"),
+        ("Runbook", "rules/runbooks/TrainRunRestartExhausted.md" if message.kind == HAND_OVER else ""),
+        ("More", f"trainwarden-remediator explain {shlex.join([*words, run_id or incident['id']])}"),
         ("Incident", incident["id"]),
         ("Audit", incident.get("audit") or ""),
     ]

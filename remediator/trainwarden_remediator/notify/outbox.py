@@ -17,6 +17,7 @@ from trainwarden_remediator.database.schema import alerts, incident_alerts, inci
 from trainwarden_remediator.decide.facts import DECISION as FACTS_OF_DECISION
 from trainwarden_remediator.decide.facts import changed_facts, fact_as_text, facts_as_json
 from trainwarden_remediator.incidents.incident import Action, Incident, State, as_json
+from trainwarden_remediator.incidents.incident_rows import IN_STORM
 from trainwarden_remediator.incidents.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.observe.world import Clock
 
@@ -34,6 +35,13 @@ _NEWS = frozenset((DECISION, REFUSAL, OUTCOME, HAND_OVER))
 NOT_RESTARTED = "not restarted"
 # Which new job an attempt comes back as: for its user alone, too; others read it with the outcome.
 RESUBMITTED = "resubmitted"
+# That a run is going to be restarted is no news while a storm keeps that from being begun.
+_IS_HELD = sa.and_(outbox.c.kind == DECISION, outbox.c.incident_id.in_(IN_STORM))
+_WITHDRAWN = (
+    outbox.update()
+    .where(outbox.c.incident_id == sa.bindparam("of"), outbox.c.kind == DECISION, outbox.c.state == "pending")
+    .values(state="expired", error="the decision was withdrawn before it was sent")
+)
 _ENDS = (State.DONE, State.FAILED, State.ADOPTED)
 
 
@@ -110,6 +118,8 @@ class Outbox:
             mark = f"{incident.id}-job-{incident.successor}"
         if kind == NOT_RESTARTED:  # several may follow each other while it waits
             mark += f"-{hashlib.sha256(detail.encode()).hexdigest()[:12]}"
+        if kind == REFUSAL:
+            connection.execute(_WITHDRAWN, {"of": incident.id})
         head = audit.head(connection)
         snapshot = json.dumps({**as_json(incident, []), "detail": detail, "audit": head and str(head)})
         for channel in self.channels:
@@ -128,7 +138,7 @@ class Outbox:
         is_due = sa.or_(not_before <= now, not_before > now + LONGEST_DELAY_SECONDS)
         query = (
             sa.select(outbox)
-            .where(outbox.c.channel == channel, outbox.c.state == "pending", is_due)
+            .where(outbox.c.channel == channel, outbox.c.state == "pending", is_due, ~_IS_HELD)
             .order_by(outbox.c.number)
             .limit(limit)
         )
@@ -155,7 +165,7 @@ class Outbox:
         """Return what waits, by channel; 0 since 0 where nothing does."""
         query = (
             sa.select(outbox.c.channel, sa.func.count(), sa.func.min(outbox.c.created))
-            .where(outbox.c.state == "pending")
+            .where(outbox.c.state == "pending", ~_IS_HELD)
             .group_by(outbox.c.channel)
         )
         found = dict.fromkeys(self.channels, Waiting(0, 0.0))

@@ -15,12 +15,12 @@ from trainwarden.record.clock import to_iso
 from trainwarden_remediator.database.schema import alerts, incidents
 from trainwarden_remediator.decide.facts import facts_as_json
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
-from trainwarden_remediator.incidents.incident_rows import named, read_log, select_incidents, selection
+from trainwarden_remediator.incidents.incident_rows import STORM, named, read_log, select_incidents, selection
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.incidents.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.notify.message import budget_left, lost_work
 from trainwarden_remediator.notify.outbox import evidence_of, suspects_of
-from trainwarden_remediator.store.switches import FREEZE, STORM, find
+from trainwarden_remediator.store.switches import FREEZE, find
 
 _MAX_INCIDENTS = 5
 
@@ -48,6 +48,10 @@ _AGAINST_FACTS = (
     "trainwarden-remediator approve STATE_DIR INCIDENT, which lets it be restarted; or act, then "
     "trainwarden-remediator ack STATE_DIR INCIDENT."
 )
+_STORM = (
+    "Remove the cause, then trainwarden-remediator resume STATE_DIR, which restarts the runs that wait; "
+    "trainwarden-remediator ack STATE_DIR INCIDENT ends the page alone."
+)
 _STOP = "trainwarden-remediator freeze STATE_DIR --run-id=RUN, or silence its alert, until the attempt is ended."
 _MAY = {
     State.PROPOSED: _STOP,
@@ -61,6 +65,15 @@ _MAY = {
     State.ESCALATED: "Act on the reason, then trainwarden-remediator ack STATE_DIR INCIDENT, which ends the page.",
     State.SUPPRESSED: "Restart it yourself, or select a policy that does; the remediator does not.",
 }
+# Of schedulers that hold no jobs.
+_MAY_WITHOUT_HOLDS = {
+    **_MAY,
+    State.IN_DOUBT: "Look at the job in the scheduler.",
+    State.PREPARED: "Stop the next job as soon as it is there, if it must not go on.",
+    State.COMMITTED: "Stop the next job as soon as it is there, if it must not go on.",
+    State.VERIFYING: "Stop the job, if it must not go on.",
+}
+_WITHOUT_HOLDS = ("ray", "local")
 
 
 @dataclass(frozen=True)
@@ -173,11 +186,14 @@ def next_of(incident: Incident) -> str:
 
 def may_of(incident: Incident, state_dir: Path) -> str:
     """Return what a person may do, with commands that can be pasted into a shell."""
-    text = _MAY.get(incident.state, "Nothing is needed.")
+    of_state = _MAY_WITHOUT_HOLDS if incident.scheduler in _WITHOUT_HOLDS else _MAY
+    text = of_state.get(incident.state, "Nothing is needed.")
     if incident.state is State.PROPOSED and incident.approval:
         text = _ANSWER
     if incident.state is State.ESCALATED and incident.approval == CONTRADICTED:
         text = _AGAINST_FACTS
+    if incident.state is State.ESCALATED and not incident.run_id:
+        text = _STORM
     # The folder last: it is the operator's text, and may hold any word.
     text = text.replace("INCIDENT", incident.id).replace("RUN", incident.run_id)
     return text.replace("STATE_DIR", shlex.quote(f"--state-dir={state_dir}"))

@@ -11,10 +11,11 @@ from trainwarden.record.clock import to_iso
 from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import switches
 from trainwarden_remediator.incidents.incident import clean
+from trainwarden_remediator.incidents.incident_rows import ON, STORM
 from trainwarden_remediator.observe.world import Clock
 
-FREEZE, STORM = "freeze", "storm"
-_ON, _RESUMED = "on", "resumed"
+FREEZE = "freeze"
+_RESUMED = "resumed"
 _OF_NAME = sa.select(switches).where(switches.c.name == sa.bindparam("of"))
 _DELETE = switches.delete().where(switches.c.name == sa.bindparam("name"), switches.c.scope == sa.bindparam("scope"))
 
@@ -34,7 +35,7 @@ class Switch:
     @property
     def is_on(self) -> bool:
         """Whether it holds; a storm that a person has ended stays on record."""
-        return self.value == _ON
+        return self.value == ON
 
     @property
     def text(self) -> str:
@@ -66,6 +67,11 @@ class Switches:
             found = (each for each in find(connection, STORM) if each.scope == cluster and each.is_on)
             return next(found, None)
 
+    def storms(self) -> list[Switch]:
+        """Return the storms of all clusters."""
+        with self._reading.begin() as connection:
+            return [each for each in find(connection, STORM) if each.is_on]
+
     def resumed(self, cluster: str) -> float:
         """Return when a person has last ended a storm of a cluster; 0 if nobody has."""
         with self._reading.begin() as connection:
@@ -75,7 +81,7 @@ class Switches:
     def begin_storm(self, cluster: str, reason: str, also: Callable[[sa.Connection], None]) -> None:
         """Begin a storm, and do something else in the same transaction."""
         with self._engine.begin() as connection:
-            _set(connection, Switch(STORM, cluster, _ON, "the remediator", reason, self._clock.now()))
+            _set(connection, Switch(STORM, cluster, ON, "the remediator", reason, self._clock.now()))
             also(connection)
 
     def end_storm(self, cluster: str) -> None:
@@ -93,7 +99,7 @@ def find(connection: sa.Connection, name: str | None = None, now: float | None =
 
 def freeze(connection: sa.Connection, run_id: str, by: str, reason: str, now: float, until: float | None) -> None:
     """Let nothing be restarted, of a run or, where `run_id` is empty, at all, until Unix time `until` or `unfreeze`."""
-    _set(connection, Switch(FREEZE, run_id, _ON, clean(by, 64), clean(reason), now, until))
+    _set(connection, Switch(FREEZE, run_id, ON, clean(by, 64), clean(reason), now, until))
 
 
 def unfreeze(connection: sa.Connection, run_id: str) -> bool:

@@ -92,6 +92,28 @@ def test_an_incident_in_every_state_is_explained_with_commands_that_can_be_paste
         assert ("unless a person vetoes" in next_of(found)) == (waits and kept != "approval"), (state, kept)
 
 
+def test_a_storm_is_explained_with_the_command_that_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulation = Simulation(tmp_path / "state", runs=6)
+    simulation.tick(5)
+    [page] = simulation.store.escalations()
+    assert explain(simulation, tmp_path, page.id) == 0
+    folder = f"--state-dir={tmp_path / 'state'}"
+    assert f"you may: Remove the cause, then trainwarden-remediator resume {folder}" in capsys.readouterr().out
+    simulation.close()
+
+
+@pytest.mark.parametrize("scheduler", ["ray", "local"])
+def test_what_a_person_may_do_is_said_in_words_of_the_scheduler(
+    simulation: Simulation, tmp_path: Path, scheduler: str
+) -> None:
+    simulation.tick(5)
+    [incident] = simulation.store.of_run(RUN)
+    for state in State:
+        assert not {"scancel", "scontrol"} & set(
+            may_of(replace(incident, state=state, scheduler=scheduler), tmp_path).split()
+        )
+
+
 def test_a_storm_is_shown_with_the_runs_of_its_cluster_until_a_person_ends_it(
     simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

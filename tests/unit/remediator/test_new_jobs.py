@@ -231,6 +231,25 @@ def test_each_new_job_counts_in_the_budget_of_its_run(make: Make, shape: Shape) 
     assert simulation.cluster.violations == []
 
 
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        (Shape.SUBMIT, "job 17 may have ended, and nothing started in its place: look at it, and submit it again"),
+        (Shape.RESUBMIT, "job 17 may have ended, and nothing started in its place: look at it, and submit it again"),
+        (None, "job 17 may be held: look at it, and release it (scontrol release 17)"),
+    ],
+    ids=["submit", "resubmit", "requeue"],
+)
+def test_a_scheduler_that_never_answers_again_is_paged_with_what_may_have_become_of_the_job(
+    make: Make, shape: Shape | None, says: str
+) -> None:
+    simulation = make(shape=shape)
+    simulation.driver.faults = ["lost reply, then down"]
+    simulation.tick(2400, every=30)
+    [incident] = simulation.store.escalations()
+    assert incident.reason == f"nothing could be done for 35 minutes: the scheduler does not answer; {says}"
+
+
 @both_shapes
 def test_a_refused_call_is_paged_and_the_page_outlives_the_end_of_the_old_job(make: Make, shape: Shape) -> None:
     """That the old job is cancelled is the remediator's doing, and no end of the page."""

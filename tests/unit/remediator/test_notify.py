@@ -55,8 +55,8 @@ class FakeChannel:
 class Told2People:
     """A simulated remediator whose messages go to one channel."""
 
-    def __init__(self, folder: Path, policy: str = "default", shape: Shape | None = None) -> None:
-        self.simulation = Simulation(folder / "simulated", two_phase=True, policy=policy, shape=shape)
+    def __init__(self, folder: Path, policy: str = "default", shape: Shape | None = None, runs: int = 1) -> None:
+        self.simulation = Simulation(folder / "simulated", two_phase=True, policy=policy, shape=shape, runs=runs)
         self.channel = FakeChannel()
         self.engine = open_database(folder / "simulated")
         self.connect()
@@ -148,7 +148,32 @@ def test_what_a_person_must_do_is_handed_over(people: Told2People) -> None:
     told, _ = people.channel.told[-1]
     assert "permission denied" in lines(told)["Reason"]
     assert lines(told)["Taken over"] == f"trainwarden-remediator ack --state-dir=/s --run-id={RUN}"
+    assert lines(told)["Runbook"] == "rules/runbooks/TrainRunRestartExhausted.md"
     assert told.color == "danger"
+
+
+def test_a_storm_is_one_message_with_the_command_that_ends_it(tmp_path: Path) -> None:
+    people = Told2People(tmp_path, runs=7)
+    people.simulation.tick(5)
+    people.notifier.deliver()
+    [(told, _)] = people.channel.told
+    assert told.title == "No run is restarted: a storm needs a person"
+    said = lines(told)
+    assert said["Restart them"] == "trainwarden-remediator resume --state-dir=/s"
+    assert said["Taken over"] == f"trainwarden-remediator ack --state-dir=/s {said['Incident']}"
+    assert said["More"] == f"trainwarden-remediator explain --state-dir=/s {said['Incident']}"
+    assert people.metric("messages_pending") == 0, "those about restarts that are not made are none"
+    gone, *others = people.simulation.clusters
+    gone.step = gone.high_water = 50.0
+    people.simulation.tick(5)
+    people.simulation.resume()
+    people.simulation.tick(60, every=5)
+    for _ in range(3):
+        people.notifier.deliver()
+    restarting = {f"Restarting run {each.run_id}" for each in others}
+    assert {title for title in people.channel.titles if title.startswith("Restarting")} == restarting
+    assert f"Run {gone.run_id} is not restarted" in people.channel.titles
+    people.close()
 
 
 def test_a_channel_that_is_away_delays_no_decision_and_gets_everything_later(
@@ -278,7 +303,7 @@ def test_text_of_others_is_no_markup_and_no_mention() -> None:
     [
         ("", f"Restarting run {RUN}", ()),
         ("approval", f"Run {RUN} waits for an approval", ("approve", "veto")),
-        ("veto:300", f"Restarting run {RUN}", ("approve", "veto")),
+        ("veto:300", f"Run {RUN} is restarted in 300 s unless somebody vetoes it", ("approve", "veto")),
     ],
 )
 def test_a_decision_that_a_person_may_answer_names_the_commands(

@@ -12,6 +12,7 @@ from trainwarden_remediator.act.storm import ALERT, Candidate, judge
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.incidents.incident_rows import acknowledge
 from trainwarden_remediator.observe.nodes import NoNodes
 
 
@@ -166,6 +167,48 @@ def test_the_sixth_run_in_ten_minutes_waits_until_they_are_over(make: Make) -> N
     assert len(pages(simulation)) == 1
     simulation.tick(600, every=5)
     assert len(simulation.clusters[5].starts) == 1
+    assert pages(simulation) == []
+
+
+def take_over(simulation: Simulation) -> None:
+    """A person ends the page of the storm, and says no more."""
+    [page] = pages(simulation)
+    simulation.clock.elapsed += 1
+    simulation.switch(lambda connection, now: acknowledge(connection, None, "bob", now, page.id))
+    simulation.restart()
+    assert pages(simulation) == []
+
+
+def test_a_storm_that_a_person_has_taken_over_ends_when_its_cause_has_gone(make: Make) -> None:
+    simulation = make(runs=7)
+    *many, last = simulation.clusters
+    last.hangs = False
+    simulation.tick(5)
+    take_over(simulation)
+    for each in many:
+        each.hangs, each.step, each.high_water = False, 50.0, 50.0
+    simulation.tick(20, every=5)
+    assert simulation.store.switches.storm("") is None
+    last.crash()
+    simulation.tick(60, every=5)
+    assert [each.state for each in simulation.store.of_run(last.run_id)] == [State.DONE]
+
+
+def test_a_run_that_joins_a_storm_after_a_person_took_it_over_pages(make: Make) -> None:
+    simulation = make(runs=7)
+    last = simulation.clusters[-1]
+    last.hangs = False
+    simulation.tick(5)
+    take_over(simulation)
+    simulation.tick(20, every=5)
+    assert pages(simulation) == [], "that person knows of the others"
+    last.crash()
+    simulation.tick(20, every=5)
+    [page] = pages(simulation)
+    assert last.run_id in page.reason
+    assert simulation.driver.calls == []
+    simulation.resume()
+    simulation.tick(2)
     assert pages(simulation) == []
 
 
