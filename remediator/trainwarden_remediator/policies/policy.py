@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -26,6 +27,8 @@ from trainwarden_remediator.policies.vocabulary import VOCABULARIES
 from trainwarden_remediator.validation import problems_of
 
 DEFAULT_POLICY = "megatron_transient"
+# A word this similar to a key counts as a misspelt one.
+_MISSPELT = 0.8
 _SHIPPED = Path(__file__).parent
 # Keys under which other tools' files keep the list of policies, by the key within that.
 _LISTS = {"restart_policies": "", "restart": "policies"}
@@ -80,6 +83,8 @@ class Policy:
 
     def warnings(self) -> list[str]:
         """Return a line for each value that is valid but seldom meant."""
+        if not self.rules:
+            return [f"{self.file or self.name}: it names no policy (restart: {DEFAULT_POLICY}), and restarts nothing"]
         return [
             f"{self.file or self.name}: mode {mode}: {warning}"
             for mode, rule in self.rules.items()
@@ -129,9 +134,10 @@ def _read_policy(path: Path, name: str, within: tuple[Path, ...], *, chosen: boo
     document = _read(path)
     found = Policy(name, {}, str(path))
     parts = _parts(document, chosen=chosen)
+    composed = len(parts) > 1 or not chosen or _names_no_policy(document)
     for part in parts:
         if part == _SELF:
-            found = found.under(_own_policy(path, document, optional=len(parts) > 1 or not chosen))
+            found = found.under(_own_policy(path, document, optional=composed))
             continue
         beside = part.beside(path)
         if beside is not None:
@@ -188,6 +194,18 @@ def _listed(document: YamlValue) -> YamlValue:
             known = {name: each for name, each in document.entries.items() if name in PolicyFile.model_fields}
             return replace(document, entries={**known, "policies": value})
     return document
+
+
+def _names_no_policy(document: YamlValue) -> bool:
+    """Return whether Hydra's list chooses others than policies alone, as of a project that is only watched.
+
+    Not where a word of it may be a misspelt key.
+    """
+    listed = document.entries.get("defaults")
+    groups = [_plain(key).split("/")[-1] for entry in listed.items for key in entry.entries] if listed else []
+    known = {"restart", *_LISTS, *PolicyFile.model_fields}
+    words = {*document.entries, *groups}.difference(known)
+    return bool(groups) and not any(get_close_matches(word, known, 1, _MISSPELT) for word in words)
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,33 @@ def test_defaults_are_composed_as_hydra_does(
     assert (rules["stall"].max_retries if "stall" in rules else None) == stall
 
 
+def test_a_list_that_chooses_no_policy_restarts_nothing_with_a_warning(tmp_path: Path) -> None:
+    """A project that is only watched; what it states itself holds."""
+    watched = load_policy(
+        write(tmp_path / "watched.yaml", {"defaults": [{"/monitoring": "megatron_production"}], "lr": 1})
+    )
+    assert (watched.rules, watched.restarts) == ({}, False)
+    [warning] = watched.warnings()
+    assert "it names no policy" in warning
+    own = load_policy(write(tmp_path / "own.yaml", {"defaults": [{"/monitoring": "x"}], **OWN}))
+    assert own.rules["crash"].max_retries == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"defaults": [{"/restrat": "megatron_transient"}]},
+        {"defaults": [{"/monitoring": "x"}], "polices": []},
+        {"defaults": [{"/monitoring": "x"}], "restart_policy": []},
+        {"defaults": "megatron_transient"},
+        {"defaults": []},
+    ],
+)
+def test_what_may_be_misspelt_is_no_list_without_a_policy(tmp_path: Path, document: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="policies: missing"):
+        load_policy(write(tmp_path / "mine.yaml", document))
+
+
 def test_a_file_that_is_not_there_is_no_policy_without_rules(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="defaults: 'bases': there is no such file beside it, and no such policy"):
         composed(tmp_path, "bases")
