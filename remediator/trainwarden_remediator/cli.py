@@ -431,9 +431,9 @@ def _check_config(arguments: argparse.Namespace) -> int:
 
     settings, problems = usable_settings(arguments, parser().parse_args([]))
     checked = check_config(settings)
-    if arguments.webhook_token_file is None:
-        problems.insert(0, _UNPROTECTED)
     problems += checked.problems
+    if arguments.webhook_token_file is None:
+        problems = [_UNPROTECTED, *(each for each in problems if not each.startswith("--webhook-token-file:"))]
     for problem in problems:
         print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
     for warning in checked.warnings:

@@ -158,10 +158,12 @@ class Examiner:
     def _page_if_expired(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
         """Page once where an alert has waited too long, as of a suspended job; the alert goes on waiting.
 
-        The time of another restart does not count: that pages by itself. Nor does one that a person has planned.
+        The time of another restart does not count: that pages by itself. Nor does one that a person has planned, nor
+        that of a run that would not be restarted anyway.
         """
         key = pending.alert.key
-        if isinstance(wait, AnotherRestart | Held):
+        is_idle = run is not None and self._idle(pending.alert, run) is not None
+        if is_idle or isinstance(wait, AnotherRestart | Held):
             self._timers.forget(key, _WAITS, _CONTRADICTED)
             return
         waited = self._timers.wait(key, _WAITS, wait.reason)

@@ -356,7 +356,7 @@ def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
 def test_three_alerts_of_a_run_whose_gpus_work_are_one_page_and_one_answer(
     tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = Watched(tmp_path / "state", two_phase=True)
+    watched = Watched(tmp_path / "state", policy="megatron_transient")
     outbox = Outbox(watched.engine, watched.clock, ["slack"])
     watched.store.note_message = outbox.note
     own = watched.alerts_now
@@ -383,6 +383,18 @@ def test_three_alerts_of_a_run_whose_gpus_work_are_one_page_and_one_answer(
     made = [each for each in watched.store.of_run(RUN) if each.action is Action.RESTART]
     assert [each.state for each in made] == ([State.DONE] if answer == "approve" else [])
     watched.close()
+
+
+def test_a_run_that_is_only_observed_pages_for_no_restart_that_would_not_be_made(watched: Watched) -> None:
+    watched.policies.take(replace(watched.policies, mode="observe"))
+    watched.vitals = {UNITS: 0.45}
+    watched.tick(2400, every=30)
+    assert watched.store.escalations() == []
+    [waiting] = watched.store.pending()
+    assert "it works by GPU units 45% active" in (waiting.waits_for or "")
+    watched.policies.take(replace(watched.policies, mode="act"))
+    watched.tick(150, every=5)
+    assert len(watched.store.escalations()) == 1
 
 
 def test_to_take_a_page_over_lets_nothing_be_restarted(watched: Watched, tmp_path: Path) -> None:
