@@ -328,6 +328,26 @@ def test_a_success_reads_as_one_and_is_never_taken_back(alertmanager: Alertmanag
     assert len(alertmanager.messages("won")) == 1
 
 
+def test_what_is_only_information_reads_as_no_success_and_has_its_next_step(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-info", "run_id": "info", "severity": "info", "failure_mode": "degraded"}
+    annotations = {"summary": "A training run could not be brought back.", "action": "Remove what stands in the way."}
+    alertmanager.send("TrainRunNotRecoverable", annotations, remediate="false", **labels)
+    (message,) = wait_until(lambda: alertmanager.messages("info"))
+    assert message.title == "[FIRING] TrainRunNotRecoverable · info · c-info"
+    lines = message.text.splitlines()
+    assert lines[0] == "ℹ️ *A training run could not be brought back.*"
+    assert "🔧 Action Required: Remove what stands in the way." in lines
+
+
+def test_a_success_that_is_a_warning_reads_as_one(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-nan", "run_id": "nan", "severity": "warning", "failure_mode": "success"}
+    annotations = {"summary": "A training run has succeeded with a loss that is no number.", "action": "Look."}
+    alertmanager.send("TrainRunNonFinite", annotations, remediate="false", **labels)
+    (message,) = wait_until(lambda: alertmanager.messages("nan"))
+    assert message.title == "[FIRING] TrainRunNonFinite · nan · c-nan"
+    assert message.text.startswith("⚠️ *")
+
+
 def test_earlier_successes_are_not_told_again(alertmanager: Alertmanager) -> None:
     labels = {"cluster": "c-wins", "severity": "info", "failure_mode": "success", "remediate": "false"}
     first = {**firing("TrainRunSucceeded", run_id="first", **labels), "startsAt": rfc3339(time.time() - 600)}
