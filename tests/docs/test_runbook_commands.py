@@ -141,3 +141,39 @@ def test_nvidia_smi_knows_what_it_is_asked_for() -> None:
     assert {each for word in fields for each in word.split(",")} <= PROCESS_FIELDS
     known = r"nvidia-smi( -L| -q( -d [A-Z_,]+)?| nvlink -[es]| topo -m| --query-compute-apps=[\w,]+ --format=csv)?"
     assert [call for call in calls("nvidia-smi") if not re.fullmatch(known, call)] == []
+
+
+# Programs of any Linux: what they do not know they refuse by these words.
+EVERYWHERE = (
+    "cat",
+    "date",
+    "df",
+    "du",
+    "free",
+    "head",
+    "ls",
+    "ps",
+    "sort",
+    "ss",
+    "stat",
+    "tail",
+    "top",
+    "uptime",
+    "wc",
+)
+REFUSED = re.compile(r"unrecognized|invalid|unknown|unsupported|[Uu]sage:|try .* --help|bad (?:argument|syntax)")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", [each for program in EVERYWHERE for each in calls(program)])
+def test_a_program_of_any_linux_takes_it(tmp_path: Path, command: str) -> None:
+    """With a folder, a file and a process in the places of those that a person fills in."""
+    (tmp_path / "file").write_text("1\n", encoding="utf-8")
+    command = re.sub(
+        r"\b(?:CHECKPOINTS|FOLDER|RUNS|STATE_DIR|CONFIG_FILE|LOG|STDOUT_OF_THE_JOB)\b", str(tmp_path), command
+    )
+    command = re.sub(r"\bPID\b", str(os.getpid()), command)
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert not REFUSED.search(done.stderr), done.stderr
