@@ -335,7 +335,7 @@ def test_what_is_only_information_reads_as_no_success_and_has_its_next_step(aler
     (message,) = wait_until(lambda: alertmanager.messages("info"))
     assert message.title == "[FIRING] TrainRunNotRecoverable · info · c-info"
     lines = message.text.splitlines()
-    assert lines[0] == "ℹ️ *A training run could not be brought back.*"
+    assert lines[0] == "\N{INFORMATION SOURCE}\N{VARIATION SELECTOR-16} *A training run could not be brought back.*"
     assert "🔧 Action Required: Remove what stands in the way." in lines
 
 
