@@ -96,7 +96,7 @@ def crash_of(
     """
     if metadata is None or metadata.attempt_key is None or not metadata.is_live:
         return None
-    found = (read_crash(path) for path in traces(folder, owner, take, names))
+    found = (read_crash(path, owner) for path in traces(folder, owner, take, names))
     ours = [crash for crash in found if crash and crash.attempt_key == metadata.attempt_key]
     return min(ours, key=lambda crash: crash.time, default=None)
 
@@ -187,10 +187,14 @@ def trace_path(folder: Path, rank: int) -> Path:
     return folder / RANKS / f"{rank}.trace"
 
 
-def read_crash(path: Path) -> Crash | None:
-    """Return the crash that a file describes; None if it has none, or if the process that it names still lives."""
+def read_crash(path: Path, owner: int | None = None) -> Crash | None:
+    """Return the crash that a file describes; None if it has none, or if the process that it names still lives.
+
+    A file of another user than `owner` (uid), unless that is None, is none either: it may have taken the place of the
+    one that was looked at.
+    """
     content = read_file(path)
-    if not isinstance(content, FileContent):
+    if not isinstance(content, FileContent) or owner not in (None, content.owner):
         return None
     first, _, rest = content.data.decode("utf-8", "replace").partition("\n")
     stated = dict(pair.partition("=")[::2] for pair in first.split())

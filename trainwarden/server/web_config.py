@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.regular_file import stamp_of
-from trainwarden.server.tls_settings import tls_settings
+from trainwarden.server.tls_settings import NO_CLIENT, tls_settings
 from trainwarden.yaml_file import read_yaml
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
 }
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
+# To check a password takes two seconds with this cost and a minute with 20, while every other new one waits.
+MAX_COST = 15
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ def _read_users(section: YamlValue) -> dict[str, str]:
         if value.kind != "text" or not _HASH.fullmatch(value.text):
             # Not the value itself: it may be the password.
             raise value.wrong("a bcrypt hash, such as htpasswd -nBC 10 prints", "a value that is not shown")
+        cost = int(value.text.split("$")[2])
+        if cost > MAX_COST:
+            raise value.wrong(
+                f"a cost of {MAX_COST} at most, such as htpasswd -nBC 10 prints", f"a hash of cost {cost}"
+            )
         if not user or ":" in user:
             raise value.wrong("a name without colon")
         found[user] = value.text
@@ -152,6 +159,29 @@ def access_of(settings: WebSettings, file: Path) -> WebAccess:
     return WebAccess(tls, _users(settings, file), settings.headers, rate_limit)
 
 
+def _client_auth(settings: WebSettings) -> str:
+    return settings.tls.client_auth if settings.tls is not None else NO_CLIENT
+
+
+# By the key, whether settings ask for something of a client.
+_ASKS: Mapping[str, Callable[[WebSettings], bool]] = {
+    "basic_auth_users": lambda settings: bool(settings.users),
+    "tls_server_config": lambda settings: settings.tls is not None,
+    "tls_server_config.client_auth_type": lambda settings: _client_auth(settings) != NO_CLIENT,
+    "tls_server_config.client_allowed_sans": lambda settings: bool(settings.tls and settings.tls.client_allowed_sans),
+}
+
+
+def check_closed(before: WebSettings, after: WebSettings, file: Path) -> None:
+    """Raise `UsageError` if settings let in whom those before did not.
+
+    A file that is empty or half written, on a full disk for one, may be right and lack what comes behind.
+    """
+    for key, asks in _ASKS.items():
+        if asks(before) and not asks(after):
+            raise UsageError(f"{file}: key {key}: nothing, expected it as before; only a restart takes it away")
+
+
 def _users(settings: WebSettings, file: Path) -> BasicAuthUsers | None:
     if not settings.users:
         return None
@@ -177,6 +207,8 @@ class NoWebConfig:
 
 class ReloadingWebConfig:
     """A file that is read again when it or a certificate changes; where it becomes wrong, the old settings hold on.
+
+    It is wrong too where it no longer asks for TLS, certificates of clients or passwords, and did before.
 
     Attributes:
         is_current: whether the settings that hold are those of the file as it is now.
@@ -220,6 +252,7 @@ class ReloadingWebConfig:
         # so that an error is logged once.
         self._stamp = stamp_of(self._files)
         settings = read_web_settings(self.file)
+        check_closed(self._settings, settings, self.file)
         tls = settings.tls
         named = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         self._files = (self.file, *(file for file in named if file is not None))

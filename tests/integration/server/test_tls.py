@@ -168,6 +168,17 @@ def test_a_certificate_that_cannot_be_read_leaves_the_old_one_and_is_shown(
     assert is_current(site)
 
 
+@pytest.mark.parametrize("left", ["", SERVER])
+def test_a_file_that_no_longer_asks_for_tls_or_certificates_of_clients_opens_the_page_to_nobody(
+    secured: Callable[..., Served], authority: Authority, left: str
+) -> None:
+    site = secured(SERVER + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: authority.pem\n")
+    assert refused(site, client(authority))
+    (authority.folder / "web.yml").write_text(left)
+    assert refused(site, client(authority))
+    assert not is_current(site)
+
+
 def test_tls_may_be_switched_on_and_what_is_then_missing_is_taken_once_it_is_there(
     secured: Callable[..., Served], authority: Authority
 ) -> None:

@@ -117,6 +117,19 @@ def test_a_file_that_becomes_wrong_keeps_the_users_of_before(site: Served, file:
     assert site.ask("/-/healthy")[0].status == 401
 
 
+@pytest.mark.parametrize("text", ["", "rate_limit: {interval: 1ms, burst: 100}\n", "basic_auth_users:\n"])
+def test_a_file_that_is_empty_or_half_written_opens_the_page_to_nobody(site: Served, file: Path, text: str) -> None:
+    config, before = site.server.web_config, file.read_text()
+    assert isinstance(config, ReloadingWebConfig)
+    file.write_text(text)
+    assert site.ask("/-/healthy")[0].status == 401
+    assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
+    assert not config.is_current
+    file.write_text(before + "rate_limit: {interval: 1ms, burst: 100}\n")
+    assert site.ask("/-/healthy", Authorization=basic("bob", "other"))[0].status == 200
+    assert config.is_current
+
+
 def test_headers_of_the_file_are_on_every_answer(serve: Callable[..., Served], tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
     file.write_text(

@@ -12,6 +12,7 @@ import pytest
 import trainwarden
 from tests.unit.library.looking import read_metadata, read_sentinel, read_snapshot
 from tests.unit.library.processes import Script, line
+from tests.users import NOBODY, needs_root
 from trainwarden.identity import process_start_ticks
 from trainwarden.record.crash import HEADER_BYTES, crash_of
 
@@ -324,6 +325,24 @@ def test_the_trace_of_a_process_that_is_gone_or_of_another_host_counts(folder: P
 def test_no_other_trace_is_a_crash(folder: Path, text: str, options: dict[str, Any]) -> None:
     _leave_trace(folder, text, **options)
     assert read_snapshot(folder).state == "running"
+
+
+@needs_root
+def test_a_trace_that_takes_the_place_of_a_users_own_is_not_read_for_that_user(folder: Path, tmp_path: Path) -> None:
+    """A user who swaps the folder of ranks for a link to another's, after the files in it were looked at."""
+    _leave_trace(tmp_path / "victim", FATAL + '  File "/secret/place.py", line 3 in f\n')
+    _leave_trace(folder, FATAL)
+    os.chown(folder / "ranks/0.trace", NOBODY, NOBODY)
+
+    def swap(cost: int) -> bool:
+        if cost < 64:  # to read a trace, and not to look at names
+            (folder / "ranks").rename(folder / "mine")
+            (folder / "ranks").symlink_to(tmp_path / "victim/ranks")
+        return True
+
+    assert crash_of(folder, read_metadata(folder), NOBODY, lambda _: True) is not None
+    assert crash_of(folder, read_metadata(folder), NOBODY, swap, ["0.trace"]) is None
+    assert (folder / "ranks").is_symlink()
 
 
 def test_an_end_that_the_attempt_recorded_counts_more(folder: Path) -> None:

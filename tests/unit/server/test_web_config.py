@@ -97,6 +97,7 @@ def test_what_is_not_asked_for_is_not_done(file: Path, text: str) -> None:
         ("rate_limit: {interval: soon}", ["rate_limit.interval", "'soon'", "1s"]),
         ("rate_limit: {interval: 1s, burst: 0}", ["rate_limit.burst", "'0'", "above zero"]),
         (f"basic_auth_users: {{'a:b': {HASH}}}", ["a name without colon"]),
+        (f"basic_auth_users: {{a: {HASH.replace('10', '20')}}}", ["basic_auth_users.a", "cost 20", "15 at most"]),
         ("basic_auth_users: [alice]", ["basic_auth_users", "a mapping"]),
     ],
 )
