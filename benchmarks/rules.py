@@ -44,6 +44,10 @@ _CORES = 2
 # Of every rule; the tables have the dearest.
 _EVERY_RULE = ROOT / "docs/rules-cost.csv"
 _PATIENCE_SECONDS = 240.0  # until all series of a size, or all alerts of its storm, are there
+# Of so many times the median counts, or of a query the least: neighbours of a virtual machine move all of them.
+_TIMES = 3
+# Of one core: a process that takes less does nothing.
+_AT_REST = 0.02
 _RULES = re.compile(r'^prometheus_rule_group_rules\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
 _EVALUATIONS = re.compile(r'^prometheus_rule_evaluations_total\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
 # What is recorded last, in groups that stand on others: of runs, and of those whose nodes have exporters.
@@ -101,6 +105,7 @@ class Measured:
     calm: Costs | None = None
     storm: Costs | None = None
     memory: int = 0
+    reading: float = 0.0  # of one series, seconds
 
     def __str__(self) -> str:
         return f"{self.runs:,} nodes and runs" if self.has_nodes else f"{self.runs:,} runs on one exporter"
@@ -120,7 +125,11 @@ class Prometheus:
         os.kill(self._pid, signal.SIGHUP)
 
     def costs(self, idle: float) -> Costs:
-        """Watch the evaluations of some time."""
+        """Watch the evaluations of some time, again and again; return the median."""
+        found = [self._costs(idle) for _ in range(_TIMES)]
+        return sorted(found, key=lambda each: each.processor / sum(each.evaluations.values()))[_TIMES // 2]
+
+    def _costs(self, idle: float) -> Costs:
         began, processor, before = time.monotonic(), self.processor_seconds(), self._evaluations()
         time.sleep(_SECONDS)
         lasted, processor = time.monotonic() - began, self.processor_seconds() - processor
@@ -132,6 +141,15 @@ class Prometheus:
         began, processor = time.monotonic(), self.processor_seconds()
         time.sleep(_SCRAPE_SECONDS)
         return (self.processor_seconds() - processor) / (time.monotonic() - began)
+
+    def come_to_rest(self) -> None:
+        """Wait until nothing is left to do: series that are no longer scraped are marked as stale minutes later."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            began, processor = time.monotonic(), self.processor_seconds()
+            time.sleep(10)
+            if (self.processor_seconds() - processor) / (time.monotonic() - began) < _AT_REST:
+                return
 
     def rules(self) -> list[dict[str, Any]]:
         """Return all rules, each with the name and interval of its group."""
@@ -146,13 +164,18 @@ class Prometheus:
         """Return the rules with the samples that each reads at a moment, and the processor seconds that it takes."""
         found = []
         for rule in rules:
-            taken = []
-            for _ in range(2):
-                before = self.processor_seconds()
-                samples = self._query(f"count({rule['query']}\n)", moment)["stats"]["samples"]["totalQueryableSamples"]
-                taken.append(self.processor_seconds() - before)
-            found.append({**rule, "samples": samples, "seconds": min(taken)})
+            samples, seconds = self.query_costs(rule["query"], moment)
+            found.append({**rule, "samples": samples, "seconds": seconds})
         return found
+
+    def query_costs(self, query: str, moment: float) -> tuple[int, float]:
+        """Return the samples that a query reads at a moment, and the processor seconds that it takes."""
+        taken = []
+        for _ in range(_TIMES):
+            before = self.processor_seconds()
+            samples = self._query(f"count({query}\n)", moment)["stats"]["samples"]["totalQueryableSamples"]
+            taken.append(self.processor_seconds() - before)
+        return samples, min(taken)
 
     def _evaluations(self) -> dict[str, float]:
         text = self._text("/metrics")
@@ -213,7 +236,10 @@ def _measure(runs: int, *, has_nodes: bool) -> Measured:
         except TimeoutError as error:
             print(f"{found}: {error}", file=sys.stderr)
         server.load(rules=False, scrapes=False)
-        time.sleep(10)
+        server.come_to_rest()
+        if found.calm is not None:
+            samples, seconds = server.query_costs("training_step", found.calm.moment)
+            found.reading = seconds / samples
         for costs in (found.calm, found.storm):
             if costs is not None:
                 costs.rules = server.ask(rules, costs.moment)
@@ -232,6 +258,7 @@ def _shares(found: list[Measured]) -> Table:
         "dearest group",
         "target",
         "scrapes, of a core",
+        "reading a series",
         "memory",
     ]
     rows = []
@@ -247,12 +274,13 @@ def _shares(found: list[Measured]) -> Table:
         else:
             row += [f"{each.storm.share() / _CORES:.1%}", f"{each.storm.dearest():.1%}"]
             row.append(verdict(each.storm.is_within(_STORM_SHARE)))
-        rows.append([*row, f"{each.idle:.1%}", f"{each.memory / 2**20:,.0f} MiB"])
+        rows.append([*row, f"{each.idle:.1%}", f"{1e6 * each.reading:.1f} µs", f"{each.memory / 2**20:,.0f} MiB"])
     note = (
         f"All groups: their processor time, the sum of their shares of their intervals, as a share of {_CORES} cores. "
         f"Targets: all groups together, and each of its own interval, at most {_CALM_SHARE:.0%} in calm and "
         f"{_STORM_SHARE:.0%} while {_STALLED} runs (or all) stall. Scrapes: what Prometheus takes without rules for "
-        "the series that the rules read."
+        f"the series that the rules read. The median of {_TIMES} times {_SECONDS:.0f} s. Reading a series: what a "
+        "query of a metric takes for each, to compare machines by."
     )
     return Table(columns, rows, note)
 
