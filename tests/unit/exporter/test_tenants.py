@@ -18,6 +18,7 @@ from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
+from trainwarden.record.rank import RankBeat
 from trainwarden_exporter.collectors.runs import attempts, collector, discovery, folder, problems
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.collectors.runs.limits import SERIES_OF_RANK, KeptRanks, RunLimits
@@ -163,11 +164,11 @@ def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Pat
 
 def test_ranks_that_are_kept_give_way_to_those_of_a_user_who_comes_later() -> None:
     kept = KeptRanks(RunLimits(series=100, owner_series=100, run_series=100))
-    kept.keep("first", 1, kept.room("first", 1) - 10)
-    assert kept.is_within("first", 1, 90)
-    kept.keep("second", 2, kept.room("second", 2))
-    assert not kept.is_within("first", 1, 90)
-    assert kept.room("first", 1) == 50
+    ranks = [RankBeat(rank=rank, host=HOST) for rank in range(30)]  # of 4 series each, and 2 of their host
+    assert kept.keep_first("first", 1, ranks) == 24
+    assert kept.keep_first("first", 1, ranks[:24]) == 24
+    assert kept.keep_first("second", 2, ranks) == 12
+    assert kept.keep_first("first", 1, ranks[:24]) == 12
 
 
 def test_the_series_of_a_user_are_bounded_where_the_page_has_room_for_more(tmp_path: Path) -> None:

@@ -31,11 +31,10 @@ from trainwarden_exporter.collectors.runs.limits import (
     KeptRanks,
     RunLimits,
     ranks_within,
-    series_of_ranks,
 )
 from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
-from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
+from trainwarden_exporter.collectors.runs.rank_files import RankFiles
 from trainwarden_exporter.collectors.runs.record import (
     EXPIRY_SECONDS,
     FailureVerdict,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Progress
-    from trainwarden.record.rank import HostFile, RankBeat
+    from trainwarden.record.rank import RankBeat
     from trainwarden.record.sentinels import Sentinel
     from trainwarden_exporter.core.metric import CachedSamples
 
@@ -187,7 +186,6 @@ class RunFolder:
         self._line: _LogLine | None = None
         self._limits = limits
         self._budget = budget
-        self._host = host
         self._crash_budget = crash_budget
         self._kept_ranks = kept_ranks
         self._crashed: tuple[str | None, Sentinel | None] = (None, None)
@@ -198,10 +196,9 @@ class RunFolder:
         self._completion = CachedFile(COMPLETE, partial(read_sentinel, COMPLETE, limit))
         self._ranks = CachedFile(RANKS, self._read_ranks)
         self._superseded: dict[int, CachedFile[[], Superseded]] = {}
-        self._hosts: dict[str, HostFile] = {}
+        self._rank_files = RankFiles(limits, host)
         self._too_many_ranks = False
         self._was_read = False
-        self._traces: list[str] = []
         self._changed: int | None = None
         self._future = FutureTimes()
         self._steps_seen: StepHistory | None = None
@@ -341,9 +338,10 @@ class RunFolder:
             return not spent
 
         found = None
-        if self._traces:
+        # Of a process that crashes only the content of its trace changes, which began with it.
+        if self._rank_files.traces:
             with reading_any():
-                found = crash_error(Path(files.as_path), metadata, files.owner, take, self._traces)
+                found = crash_error(Path(files.as_path), metadata, files.owner, take, self._rank_files.traces)
         key = metadata.attempt_key if metadata else None
         if not spent:
             self._crashed = key, found and found.replace(run_id=self.run_id, traceback=None)
@@ -405,27 +403,17 @@ class RunFolder:
 
     def _read_ranks(self, files: OwnedFolder) -> list[RankBeat | Unreadable] | Unreadable | None:
         """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""
-        # Of a process that crashes only the content of its trace changes, which began with it.
-        self._traces = []
-        found = read_rank_files(files, self._limits, self._host, traces=self._traces, hosts=self._hosts)
+        found = self._rank_files.read(files)
         if isinstance(found, Unreadable):
             return found
         beats = bounded_beats(beat for beat in found if not isinstance(beat, Unreadable))
-        kept = self._number_kept(beats, files.owner)
+        if self._kept_ranks is None:
+            kept = ranks_within(beats, self._limits.run_series)
+        else:
+            kept = self._kept_ranks.keep_first(self.run_id, files.owner, beats)
         self._too_many_ranks = kept < len(beats)
         unreadable = (each for each in found if isinstance(each, Unreadable))
         return [*beats[:kept], *itertools.islice(unreadable, MAX_PROBLEMS)]
-
-    def _number_kept(self, beats: list[RankBeat], owner: int) -> int:
-        """Return how many of the ranks, the first ones, are kept."""
-        if self._kept_ranks is None:
-            return ranks_within(beats, self._limits.run_series)
-        series = series_of_ranks(beats)
-        if self._kept_ranks.is_within(self.run_id, owner, series):  # as in nearly all samples
-            return len(beats)
-        kept = ranks_within(beats, self._kept_ranks.room(self.run_id, owner))
-        self._kept_ranks.keep(self.run_id, owner, series_of_ranks(beats[:kept]))
-        return kept
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):

@@ -78,13 +78,18 @@ class KeptRanks:
         self._of_users: Counter[int] = Counter()
         self.total = 0
 
-    def is_within(self, run_id: str, owner: int, series: int) -> bool:
-        """Return whether the ranks of a run have as many series as before, and all of all runs are kept."""
-        return (
+    def keep_first(self, run_id: str, owner: int, beats: Sequence[RankBeat]) -> int:
+        """Keep the first ranks of a run, which is a user's, as far as there is room; return how many."""
+        series = series_of_ranks(beats)
+        if (
             self._kept.get(run_id) == (owner, series)
             and self.total <= self._limits.series
             and self._of_users[owner] <= self._limits.owner_series
-        )
+        ):
+            return len(beats)  # as before, which is so in nearly all samples
+        kept = ranks_within(beats, self.room(run_id, owner))
+        self.keep(run_id, owner, series_of_ranks(beats[:kept]))
+        return kept
 
     def room(self, run_id: str, owner: int) -> int:
         """Return how many series the ranks of a run may have, which is a user's."""

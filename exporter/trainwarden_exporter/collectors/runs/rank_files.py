@@ -21,73 +21,65 @@ if TYPE_CHECKING:
 _holds_ranks = lru_cache(4096)(holds_ranks)
 
 
-def read_rank_files(
-    files: OwnedFolder,
-    limits: RunLimits,
-    host: str | None,
-    most: int | None = None,
-    traces: list[str] | None = None,
-    hosts: dict[str, HostFile] | None = None,
-) -> list[RankBeat | Unreadable] | Unreadable:
-    """Return the ranks of the folder's owner, by rank, then what cannot be read; or why none is read.
+class RankFiles:
+    """Reads the files of a run's ranks, once or again and again.
 
     Args:
-        files: the folder of the run.
         limits: `rank_files` bounds what is listed, and `rank_bytes` what is read.
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         most: of so many files or ranks at most any is read; `limits.rank_files` if None.
-        traces: takes the names of the traces of crashes in the same folder.
-        hosts: what is kept of the files of hosts, by name, if the folder is read again and again.
+
+    Attributes:
+        traces: the names of the traces of crashes in the same folder.
     """
-    place = files.path_of(RANKS)
-    try:
-        descriptor = files.open_folder(RANKS)
-    except NotADirectoryError:
-        return Unreadable(place, "is no folder")
-    except OSError as error:
-        return Unreadable(place, error.strerror or str(error))
-    try:
-        with reading_any():
-            return _read(files, descriptor, limits, host, limits.rank_files if most is None else most, traces, hosts)
-    except OSError as error:
-        return Unreadable(place, error.strerror or str(error))
-    finally:
-        os.close(descriptor)
 
+    def __init__(self, limits: RunLimits, host: str | None, most: int | None = None) -> None:
+        self._limits = limits
+        self._host = host
+        self._most = limits.rank_files if most is None else most
+        self._hosts: dict[str, HostFile] = {}
+        self.traces: list[str] = []
 
-def _read(
-    files: OwnedFolder,
-    descriptor: int,
-    limits: RunLimits,
-    host: str | None,
-    most: int,
-    traces: list[str] | None,
-    hosts: dict[str, HostFile] | None,
-) -> list[RankBeat | Unreadable] | Unreadable:
-    """Do so with the open folder of ranks; raise `OSError` if it cannot be listed."""
-    place = files.path_of(RANKS)
-    listed = size = 0
-    names = []
-    with os.scandir(descriptor) as entries:
-        for entry in entries:
-            listed += 1
-            if listed > limits.rank_files:
-                return Unreadable(place, f"holds more than {limits.rank_files} files")
-            if _holds_ranks(entry.name, host):
-                names.append(entry.name)
-                size += entry.stat(follow_symlinks=False).st_size
-            elif traces is not None and is_trace(entry.name):
-                traces.append(entry.name)
-    if hosts:
-        for gone in hosts.keys() - set(names):
-            del hosts[gone]
-    if len(names) > most:
-        return Unreadable(place, f"holds the files of more than {most} ranks")
-    if size > limits.rank_bytes:
-        return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
-    files.may_read(size)
-    found = read_ranks(files.path, names=sorted(names), limit=most, hosts=hosts, descriptor=descriptor)
-    if len(found) > most:
-        return Unreadable(place, f"holds more than {most} ranks")
-    owner = files.owner
-    return [each for each in found if isinstance(each, Unreadable) or each.owner == owner]
+    def read(self, files: OwnedFolder) -> list[RankBeat | Unreadable] | Unreadable:
+        """Return the ranks of the folder's owner, by rank, then what cannot be read; or why none is read."""
+        self.traces = []
+        place = files.path_of(RANKS)
+        try:
+            descriptor = files.open_folder(RANKS)
+        except NotADirectoryError:
+            return Unreadable(place, "is no folder")
+        except OSError as error:
+            return Unreadable(place, error.strerror or str(error))
+        try:
+            with reading_any():
+                return self._read(files, place, descriptor)
+        except OSError as error:
+            return Unreadable(place, error.strerror or str(error))
+        finally:
+            os.close(descriptor)
+
+    def _read(self, files: OwnedFolder, place: str, descriptor: int) -> list[RankBeat | Unreadable] | Unreadable:
+        limits, names, listed, size = self._limits, [], 0, 0
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                listed += 1
+                if listed > limits.rank_files:
+                    return Unreadable(place, f"holds more than {limits.rank_files} files")
+                if _holds_ranks(entry.name, self._host):
+                    names.append(entry.name)
+                    size += entry.stat(follow_symlinks=False).st_size
+                elif is_trace(entry.name):
+                    self.traces.append(entry.name)
+        for gone in self._hosts.keys() - set(names):
+            del self._hosts[gone]
+        if len(names) > self._most:
+            return Unreadable(place, f"holds the files of more than {self._most} ranks")
+        if size > limits.rank_bytes:
+            return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
+        files.may_read(size)
+        names.sort()
+        found = read_ranks(files.path, names=names, limit=self._most, hosts=self._hosts, descriptor=descriptor)
+        if len(found) > self._most:
+            return Unreadable(place, f"holds more than {self._most} ranks")
+        owner = files.owner
+        return [each for each in found if isinstance(each, Unreadable) or each.owner == owner]

@@ -12,7 +12,7 @@ from trainwarden.record.metadata import Metadata
 from trainwarden.signals.nccl_lines import EFA, IB, OFI, OTHER, SOCKET, ProcessNetworks, parse_lines
 from trainwarden_exporter.collectors.runs.documents import MetadataReader
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS
-from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
+from trainwarden_exporter.collectors.runs.rank_files import RankFiles
 from trainwarden_exporter.collectors.transport.environment import of_process, of_record, requested_network
 from trainwarden_exporter.core.owned_folder import OwnedFolder
 
@@ -137,7 +137,7 @@ class RunTransport:
         try:
             with OwnedFolder.opened(run.folder) as files:
                 metadata = MetadataReader(DEFAULT_LIMITS.file_bytes)(files)
-                ranks = read_rank_files(files, DEFAULT_LIMITS, node.host, MAX_RANKS)
+                ranks = RankFiles(DEFAULT_LIMITS, node.host, MAX_RANKS).read(files)
         except OSError:
             return
         beats = [] if isinstance(ranks, Unreadable) else ranks
