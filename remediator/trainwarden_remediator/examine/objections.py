@@ -213,7 +213,7 @@ class Recheck:
     def _contradicted(self, incident: Incident, run: ReportedRun, cpu: CpuUse | Unknown | None) -> NotNow | None:
         """Refuse where another source says by now that the attempt works; its alert waits then, and pages."""
         found = contradiction(incident.failure_mode, run, self._reading(incident), self._world.clock.now(), cpu)
-        if found is None or self._store.approved_against_facts(incident.run_id, run.attempt_key):
+        if found is None or self._store.approved_against_facts(incident.run_id, run.attempt_key, run.high_water):
             return None
         return NotNow(found.reason)
 

@@ -122,6 +122,10 @@ _APPROVED_BY = (
         incidents.c.attempt_key == sa.bindparam("attempt_key"),
         incidents.c.approval == CONTRADICTED,
         approvals.c.answer == APPROVED,
+        # A run that has made a step since was no run that hangs.
+        sa.or_(
+            sa.bindparam("high_water", type_=sa.Float).is_(None), incidents.c.step_before >= sa.bindparam("high_water")
+        ),
     )
     .limit(1)
 )
@@ -507,9 +511,12 @@ class Store:
         )
         return next(iter(self._incidents(selection(incidents.c.id.in_(answered)))), None)
 
-    def approved_against_facts(self, run_id: str, attempt_key: str) -> str | None:
-        """Return who lets an attempt be restarted although another source says that it works; None if nobody does."""
-        of_attempt = {"run_id": run_id, "attempt_key": attempt_key}
+    def approved_against_facts(self, run_id: str, attempt_key: str, high_water: float | None) -> str | None:
+        """Return who lets an attempt be restarted although another source says that it works; None if nobody does.
+
+        An approval lapses with the next step beyond the highest of then; `high_water` is that of now.
+        """
+        of_attempt = {"run_id": run_id, "attempt_key": attempt_key, "high_water": high_water}
         with self._reading.begin() as connection:
             return connection.execute(_APPROVED_BY, of_attempt).scalar_one_or_none()
 

@@ -414,6 +414,20 @@ def test_an_approval_holds_for_its_attempt_alone(watched: Watched, tmp_path: Pat
     assert watched.driver.calls == []
 
 
+def test_an_approval_lapses_with_the_next_step(watched: Watched, tmp_path: Path) -> None:
+    """The run did not hang, and goes on: weeks later, in the same attempt, another alert is another question."""
+    incident = contradicted(watched)
+    watched.silenced = True
+    watched.tick(5)
+    assert main(["approve", f"--state-dir={tmp_path / 'state'}", incident.id]) == 0
+    watched.cluster.step = watched.cluster.high_water = 60.0
+    watched.tick(5)
+    watched.silenced = False
+    watched.tick(150, every=5)
+    assert watched.driver.calls == []
+    assert len(watched.store.escalations()) == 1
+
+
 def test_a_log_that_goes_on_after_a_failure_says_that_the_run_works() -> None:
     found = contradiction("crash", replace(FAILED, vitals={LOG: NOW - 5}), None, NOW)
     assert found is not None
