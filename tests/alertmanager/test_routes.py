@@ -75,6 +75,33 @@ def test_an_alert_without_a_route_of_its_own_is_still_delivered(tools: Tools) ->
     assert receivers(tools, MAIN, alertname="Other") == ["slack"]
 
 
+def below_theirs(ours: dict[str, Any]) -> str:
+    """A team's own configuration with ours in it, as the page says."""
+    route = {"matchers": ['alertname=~"Train.+"'], **ours["route"]}
+    theirs = {"route": {"receiver": "yours", "routes": [route]}}
+    return yaml.safe_dump({**ours, **theirs, "receivers": [{"name": "yours"}, *ours["receivers"]]})
+
+
+def test_in_a_configuration_that_is_there_already_ours_takes_its_own_alerts(tools: Tools, tmp_path: Path) -> None:
+    matcher = "matchers: ['alertname=~\"Train.+\"']"
+    assert matcher in PAGE
+    main = check(tools, tmp_path, below_theirs(yaml.safe_load(TEXT)))
+    asked, answer = re.findall(r"routes test --config.file=alertmanager.yml (.+?)`\s+then\s+prints `(.+?)`", PAGE)[0]
+    assert ",".join(receivers(tools, main, **dict(each.split("=") for each in asked.split()))) == answer
+    assert receivers(tools, main, alertname="TrainWatchdog", severity="none") == ["remediator", "nobody"]
+    assert receivers(tools, main, alertname="Other", severity="critical") == ["yours"]
+
+
+def test_without_a_remediator_all_else_is_delivered(tools: Tools, tmp_path: Path) -> None:
+    ours = yaml.safe_load(TEXT)
+    ours["receivers"] = [each for each in ours["receivers"] if each["name"] != "remediator"]
+    routes = ours["route"]["routes"]
+    ours["route"]["routes"] = [each for each in routes if each["receiver"] != "remediator"]
+    assert len(routes) - len(ours["route"]["routes"]) == 2, "as the page counts them"
+    main = check(tools, tmp_path, yaml.safe_dump(ours))
+    assert receivers(tools, main, alertname="TrainRunFailed", severity="critical", remediate="true") == ["slack"]
+
+
 ALL_SWITCHES = [switches for size in range(1, len(SWITCHES) + 1) for switches in combinations(SWITCHES, size)]
 
 
