@@ -40,7 +40,7 @@ from trainwarden_remediator.metrics import Metrics, RemediatorCollector
 from trainwarden_remediator.notify.notify import Channel, Notifier, Slack, Sns
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.notify.run_journal import JOURNALED, RunJournal
-from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts, WatchdogCheck
 from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu, SlurmCpu
 from trainwarden_remediator.observe.evidence import PrometheusRuns
 from trainwarden_remediator.observe.nodes import AlertedNodes
@@ -144,6 +144,8 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     )
     canary_job = CanaryHealings(engine, clock, expected=settings.canary)
 
+    watchdog = WatchdogCheck(alerts, lambda: metrics.last_watchdog, metrics.read, clock)
+
     def refresh() -> None:
         force = hangup.is_set()
         hangup.clear()
@@ -151,6 +153,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
             each.refresh(force=force)
         policies.take(policy.current())
         scores.settle()
+        watchdog.look()
 
     sweeper = Sweeper(
         snapshot.world,

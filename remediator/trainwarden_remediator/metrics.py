@@ -71,6 +71,11 @@ class Metrics:
             if delivery.watchdog:
                 self._last_watchdog = now
 
+    @property
+    def last_watchdog(self) -> float | None:
+        """When the watchdog last arrived, Unix time."""
+        return self._last_watchdog
+
     def read(self, source: str, problem: str | None, what: str = "") -> None:
         """Count a reading of a source; `what` was read of it, `problem` is why it gave no answer."""
         self.answers.read(source, problem, what)

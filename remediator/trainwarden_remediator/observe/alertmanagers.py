@@ -9,14 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerClient, AlertmanagerError
 from trainwarden.record.clock import from_iso
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import Alert
+from trainwarden_remediator.incidents.incident import WATCHDOG, Alert
 from trainwarden_remediator.observe.readings import OutageLog
-from trainwarden_remediator.observe.world import Firing
+from trainwarden_remediator.observe.world import Clock, Firing
 
 Answer = Sequence[AlertmanagerAlert] | AlertmanagerError
 Answered = Callable[[str, str | None], None]
 # For how long the silences of one that is away are kept.
 _SILENCE_SECONDS = 3600.0
+# Between two looks at the watchdog, how long ago it may have arrived, and how long Prometheus may take to send it to an
+# Alertmanager that was started again.
+_LOOK_SECONDS, _ARRIVES_SECONDS, _UNLISTED_SECONDS = 60.0, 600.0, 300.0
 _MATCHER = 'remediate="true"'
 
 
@@ -73,6 +76,22 @@ class AlertmanagerAlerts:
         firing = _firing([each for answer in lists for each in answer], self._cluster)
         return [alert for alert in firing if alert.key not in silenced]
 
+    def lists_watchdog(self) -> bool | Unknown:
+        """Return whether any of them lists the alert that always fires, of this cluster, silenced or not."""
+        asked = [self._threads.submit(self._watchdogs, client) for client in self._alertmanagers.values()]
+        answers = [each.result() for each in asked]
+        missing = [str(answer) for answer in answers if isinstance(answer, AlertmanagerError)]
+        if len(missing) == len(answers):
+            return Unknown("; ".join(missing))
+        listed = [each for answer in answers if not isinstance(answer, AlertmanagerError) for each in answer]
+        return any(Alert(each.labels, None).is_of_cluster(self._cluster) for each in listed)
+
+    def _watchdogs(self, client: AlertmanagerClient) -> Answer:
+        try:
+            return client.alerts(f'alertname="{WATCHDOG}"')
+        except AlertmanagerError as error:
+            return error
+
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(cancel_futures=True)
@@ -95,6 +114,53 @@ class AlertmanagerAlerts:
             if now - at < _SILENCE_SECONDS:
                 remembered |= keys
         return remembered
+
+
+class WatchdogCheck:
+    """Notices that webhooks come from another Alertmanager than those that are asked: no alert would ever be active.
+
+    Args:
+        alerts: whose list is looked at.
+        received: returns when the watchdog last arrived by webhook, Unix time; None before.
+        read: notes a reading, as `Metrics.read`.
+        clock: of the remediator.
+    """
+
+    def __init__(
+        self,
+        alerts: AlertmanagerAlerts,
+        received: Callable[[], float | None],
+        read: Callable[[str, str | None, str], None],
+        clock: Clock,
+    ) -> None:
+        self._alerts = alerts
+        self._received = received
+        self._read = read
+        self._clock = clock
+        self._looked: float | None = None  # monotonic
+        self._unlisted: float | None = None
+
+    def look(self) -> None:
+        """Compare, once a minute; without an answer, or a watchdog that arrives, nothing is known."""
+        now = self._clock.monotonic()
+        if self._looked is not None and now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked, arrived = now, self._received()
+        if arrived is None or not 0 <= self._clock.now() - arrived <= _ARRIVES_SECONDS:
+            self._unlisted = None
+            return
+        listed = self._alerts.lists_watchdog()
+        if isinstance(listed, Unknown):
+            return
+        self._unlisted = None if listed else now if self._unlisted is None else self._unlisted
+        if self._unlisted is None:
+            self._read("alertmanager", None, "watchdog")
+        elif now - self._unlisted >= _UNLISTED_SECONDS:
+            self._read(
+                "alertmanager",
+                f"none of --alertmanager-url lists {WATCHDOG}, which one delivers: webhooks come from another",
+                "watchdog",
+            )
 
 
 def _firing(alerts: Sequence[AlertmanagerAlert], cluster: str) -> list[Alert]:

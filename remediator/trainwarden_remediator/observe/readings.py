@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 _UNABLE_SECONDS = 60.0
 # One that is not read any more is not needed.
 _UNREAD_SECONDS = 120.0
+# What is read of a scheduler about one job begins so.
+_ONE_JOB = "job "
 # Between two lines of the log about one that goes on giving no answer.
 _REPEAT_SECONDS = 60.0
 
@@ -83,18 +85,19 @@ class Answers:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._missing: dict[str, _Missing] = {}
+        # By source and what was read of it. A job that cannot be read while others can is no outage of its scheduler.
+        self._missing: dict[tuple[str, str], _Missing] = {}
         self._log = OutageLog(monotonic)
 
     def read(self, source: str, problem: str | None, what: str = "") -> None:
         """Note a reading of a source; `what` was read of it, `problem` is why it gave no answer."""
-        now = self._monotonic()
+        now, key = self._monotonic(), (source, "" if what.startswith(_ONE_JOB) else what)
         with self._lock:
-            missing = self._missing.get(source)
+            missing = self._missing.get(key)
             if problem is None:
-                self._missing.pop(source, None)
+                self._missing.pop(key, None)
             elif missing is None or now - missing.last > _UNREAD_SECONDS:
-                self._missing[source] = _Missing(now, now, problem)
+                self._missing[key] = _Missing(now, now, problem)
             else:
                 missing.last, missing.reason = now, problem
             self._log.read(source, problem, what)
@@ -105,7 +108,7 @@ class Answers:
         with self._lock:
             return {
                 source: each.reason
-                for source, each in self._missing.items()
+                for (source, _), each in self._missing.items()
                 if now - each.since >= _UNABLE_SECONDS and now - each.last <= _UNREAD_SECONDS
             }
 
@@ -151,7 +154,7 @@ class CountedDriver:
     def job(self, job_id: str) -> Reading:
         """Read one job."""
         found = self._driver.job(job_id)
-        self._count(self.name, _problem(found), f"job {job_id}")
+        self._count(self.name, _problem(found), f"{_ONE_JOB}{job_id}")
         return found
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit.clients.scripted import Scripted
+from tests.unit.remediator.simulated_cluster import FakeClock
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts, WatchdogCheck
 
 AWAY = "http://127.0.0.1:1"
 
@@ -84,6 +86,36 @@ def test_one_that_is_away_is_counted_and_logged_once_and_the_others_count(
     second.status, second.body = 200, b"[]"
     assert [name for name, _ in asked.firing()] == ["A"]
     assert f"one of 2 Alertmanagers, {second.url}, answers again after 0 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("listed", "delivered", "noticed"),
+    [([], True, True), ([entry("TrainWatchdog")], True, False), ([], False, False), (None, True, False)],
+    ids=["another lists it", "it is listed", "none is delivered", "no answer"],
+)
+def test_webhooks_of_another_alertmanager_than_those_that_are_asked_are_noticed(
+    two: tuple[Scripted, Scripted], listed: list[object] | None, delivered: bool, noticed: bool
+) -> None:
+    """Every alert would be taken for one that is not active, for ever, and without a word."""
+    scripted, _ = two
+    scripted.status, scripted.body = (502, b"") if listed is None else (200, json.dumps(listed).encode())
+    clock = FakeClock()
+    metrics = Metrics(monotonic=clock.monotonic)
+    alerts = AlertmanagerAlerts({scripted.url: AlertmanagerClient(scripted.url)})
+    check = WatchdogCheck(alerts, lambda: clock.now() - 60 if delivered else None, metrics.read, clock)
+    for clock.elapsed in range(0, 330, 5):
+        check.look()
+        assert metrics.answers.missing() == {}, "an Alertmanager that was just started"
+    for clock.elapsed in range(330, 600, 5):
+        check.look()
+    assert ("alertmanager" in metrics.answers.missing()) == noticed
+    if noticed:
+        assert "none of --alertmanager-url lists TrainWatchdog" in metrics.answers.missing()["alertmanager"]
+        scripted.body = json.dumps([entry("TrainWatchdog")]).encode()
+        clock.elapsed += 60
+        check.look()
+        assert metrics.answers.missing() == {}
+    alerts.close()
 
 
 def test_without_any_answer_nothing_is_known(two: tuple[Scripted, Scripted]) -> None:

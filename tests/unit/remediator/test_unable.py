@@ -102,6 +102,23 @@ def test_one_of_several_readings_of_each_round_that_fails_is_one_outage_in_the_l
     ]
 
 
+@pytest.mark.parametrize(
+    ("fails", "works", "is_unable"), [("restarts", "runs", True), ("jobs", "job 7", True), ("job 7", "job 8", False)]
+)
+def test_one_of_several_readings_that_is_needed_and_always_fails_leaves_it_unable_to_judge(
+    fails: str, works: str, is_unable: bool
+) -> None:
+    """As the longer one of two queries. A single job that cannot be read is no outage of its scheduler."""
+    clock = FakeClock()
+    answers = Answers(clock.monotonic)
+    for clock.elapsed in range(0, 70, 5):
+        answers.read("it", "no answer", fails)
+        answers.read("it", None, works)
+    assert answers.missing() == ({"it": "no answer"} if is_unable else {})
+    answers.read("it", None, fails)
+    assert answers.missing() == {}
+
+
 def test_what_is_not_asked_for_any_more_keeps_no_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FakeClock()
