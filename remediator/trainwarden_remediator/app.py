@@ -187,7 +187,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         canary_job.families,
         sweeper.families,
     )
-    registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more))
+    registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more, clock.now))
     credentials = Credentials(Tokens(token.current).valid, web_config, settings.webhook_user)
     pages = RemediatorPages(store, metrics, registry, clock, credentials, worker.wake, worker.alive, settings.cluster)
     for warning in policies.warnings():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -14,7 +14,6 @@ from prometheus_client.metrics_core import Metric
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
-from trainwarden_remediator.incidents.alert_rows import Pending
 from trainwarden_remediator.incidents.incident import MODES, Action, Incident, State
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.observe.evidence import RESTARTS_METRIC
@@ -48,6 +47,7 @@ class Metrics:
         self._foreign = 0
         self._alertmanagers: dict[str, bool] = {}
         self._last_watchdog: float | None = None
+        self._excused: frozenset[str] = frozenset()
         self._requests: Counter[str] = Counter({"200": 0})
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._restarts: Counter[str] = Counter(dict.fromkeys(_OUTCOMES.values(), 0))
@@ -75,6 +75,19 @@ class Metrics:
     def last_watchdog(self) -> float | None:
         """When the watchdog last arrived, Unix time."""
         return self._last_watchdog
+
+    def excuse(self, alert_key: str, *, excused: bool) -> None:
+        """Note whether it is known why a pending alert waits: a person planned it, is paged, or expects no restart."""
+        known = {alert_key} if excused else set()
+        self._excused = self._excused.difference({alert_key}) | known
+
+    def keep_excuses(self, alert_keys: Collection[str]) -> None:
+        """Forget what was noted of other alerts than those that are pending."""
+        self._excused = self._excused.intersection(alert_keys)
+
+    def is_excused(self, alert_key: str) -> bool:
+        """Return whether an alert waits for a reason that is known to a person."""
+        return alert_key in self._excused
 
     def read(self, source: str, problem: str | None, what: str = "") -> None:
         """Count a reading of a source; `what` was read of it, `problem` is why it gave no answer."""
@@ -180,7 +193,9 @@ class RemediatorCollector:
         web_config: ReloadingWebConfig | None = None,
         files: Sequence[Reloading[Any]] = (),
         more: Sequence[Callable[[], Iterator[Metric]]] = (),
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self._now = now
         self._metrics = metrics
         self._store = store
         self._web_config = web_config
@@ -199,8 +214,8 @@ class RemediatorCollector:
         for run_id, count in self._store.restarts().items():
             restarts.add_metric([run_id, self._store.database], count)
         yield restarts
-        yield _open_incidents(self._store.open_incidents())
-        yield _pending_alerts(self._store.pending())
+        yield self._open_incidents()
+        yield self._pending_alerts()
         yield _reasons("escalation_info", "The remediator gave up: a person must look.", self._store.escalations())
         yield _recoveries(self._store.recovery_seconds(leave_out=CANARY_JOB))
         yield _budgets(self._store.budgets_left())
@@ -211,6 +226,38 @@ class RemediatorCollector:
         build = GaugeMetricFamily("trainwarden_build_info", "The version that runs.", labels=["version"])
         build.add_metric([trainwarden.__version__], 1)
         yield build
+
+    def _open_incidents(self) -> Metric:
+        """Return since when each open incident is worked on; of one that waits for a person, the present."""
+        text = "When an open incident was decided, or its work began; now, while a person is waited for."
+        family = GaugeMetricFamily(f"{_P}_incident_timestamp_seconds", text, labels=[*_OF_INCIDENT, "state"])
+        storms, stages = {each.scope for each in self._store.switches.storms()}, self._store.open_since()
+        since: dict[tuple[str, ...], float] = {}
+        for incident in self._store.open_incidents():
+            labels = (*_labels(incident), incident.state.value)
+            begun = max(stages.get(incident.id, incident.created), incident.not_before)
+            begun = max(begun, self._store.switches.resumed(incident.cluster))
+            if incident.state is State.PROPOSED and (incident.approval or incident.cluster in storms):
+                begun = max(begun, self._now())
+            since[labels] = min(begun, since.get(labels, begun))
+        for labels, begun in since.items():
+            family.add_metric(labels, begun)
+        return family
+
+    def _pending_alerts(self) -> Metric:
+        text = (
+            "When the oldest alert of a run that awaits a decision was received; now, while that is known to a person."
+        )
+        family = GaugeMetricFamily(f"{_P}_alert_pending_timestamp_seconds", text, labels=["run_id", "alert"])
+        since: dict[tuple[str, str], float] = {}
+        for pending in self._store.pending():
+            labels = (pending.alert.run_id or "", pending.alert.label("alertname") or "")
+            is_known = self._metrics.is_excused(pending.alert.key)
+            received = max(pending.received, self._now()) if is_known else pending.received
+            since[labels] = min(received, since.get(labels, received))
+        for labels, received in since.items():
+            family.add_metric(labels, received)
+        return family
 
     def _configuration(self) -> Iterator[Metric]:
         """Return the metrics that the exporter has of its own files."""
@@ -258,31 +305,6 @@ def _budgets(left: Mapping[tuple[str, str], int]) -> Metric:
     )
     for labels, count in left.items():
         family.add_metric(labels, count)
-    return family
-
-
-def _open_incidents(incidents: list[Incident]) -> Metric:
-    """Return since when each open incident could be worked on, the delay of its policy not counted."""
-    text = "When an open incident could first be worked on."
-    family = GaugeMetricFamily(f"{_P}_incident_timestamp_seconds", text, labels=[*_OF_INCIDENT, "state"])
-    since: dict[tuple[str, ...], float] = {}
-    for incident in incidents:
-        labels, begun = (*_labels(incident), incident.state.value), max(incident.created, incident.not_before)
-        since[labels] = min(begun, since.get(labels, begun))
-    for labels, begun in since.items():
-        family.add_metric(labels, begun)
-    return family
-
-
-def _pending_alerts(alerts: list[Pending]) -> Metric:
-    text = "When the oldest alert of a run that awaits a decision was received."
-    family = GaugeMetricFamily(f"{_P}_alert_pending_timestamp_seconds", text, labels=["run_id", "alert"])
-    since: dict[tuple[str, str], float] = {}
-    for pending in alerts:
-        labels = (pending.alert.run_id or "", pending.alert.label("alertname") or "")
-        since[labels] = min(pending.received, since.get(labels, pending.received))
-    for labels, received in since.items():
-        family.add_metric(labels, received)
     return family
 
 

@@ -217,9 +217,10 @@ class Worker:
             self._pruned = now
 
     def _examine(self, firing: Mapping[str, Alert]) -> bool:
-        waiting = False
+        waiting, awaiting = False, self._store.pending()
+        self._metrics.keep_excuses({each.alert.key for each in awaiting})
         # The root of each attempt decides, and the others join its incident.
-        for pending in sorted(self._store.pending(), key=lambda each: (order(each.alert), each.received)):
+        for pending in sorted(awaiting, key=lambda each: (order(each.alert), each.received)):
             if self._stopping:
                 break
             waiting = not self._examine_one(pending, firing) or waiting

@@ -165,6 +165,7 @@ class Examiner:
         is_idle = run is not None and self._idle(pending.alert, run) is not None
         if is_idle or isinstance(wait, AnotherRestart | Held):
             self._timers.forget(key, _WAITS, _CONTRADICTED)
+            self._metrics.excuse(key, excused=True)
             return
         waited = self._timers.wait(key, _WAITS, wait.reason)
         # One that comes and goes, as of a run whose steps take longer than the quiet minute, is the same one.
@@ -173,6 +174,7 @@ class Examiner:
         if waited >= _DECISION_PATIENCE_SECONDS:
             minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"
             self._page_once(pending, run, f"nothing could be done for {minutes}: {wait.reason}")
+        self._metrics.excuse(key, excused=self._timers.elapsed(key, _PAGED) is not None)
 
     def _page_once(self, pending: Pending, run: ReportedRun | None, reason: str, *, by_facts: bool = False) -> None:
         """Page, unless this wait has paged already."""

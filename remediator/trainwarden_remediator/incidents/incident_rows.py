@@ -45,6 +45,13 @@ IN_STORM = sa.select(incidents.c.id).where(
     incidents.c.cluster.in_(sa.select(switches.c.scope).where(switches.c.name == STORM, switches.c.value == ON)),
 )
 _PAST_RESTARTS = _SELECT.where(OF_RUN, RESTARTS, incidents.c.id != sa.bindparam("but"))
+# When each open incident was decided, and when its work began, by its log.
+_STAGES = (
+    sa.select(events.c.incident_id, events.c.state, sa.func.min(events.c.time).label("since"))
+    .join(incidents, incidents.c.id == events.c.incident_id)
+    .where(incidents.c.state.in_(OPEN), events.c.state.in_(OPEN))
+    .group_by(events.c.incident_id, events.c.state)
+)
 _NEWEST_DECISION = (
     sa.select(incidents.c.id, incidents.c.action, incidents.c.reason)
     .where(
@@ -178,6 +185,16 @@ def log_change(incident: Incident, detail: str, **more: object) -> None:
 def append_event(connection: sa.Connection, incident_id: str, event: Event) -> None:
     """Append to the log of an incident."""
     audit.append(connection, incident_id=incident_id, **asdict(event))
+
+
+def open_since(connection: sa.Connection) -> dict[str, float]:
+    """Return since when each open incident is proposed, or, once its work has begun, since then, Unix seconds."""
+    decided: dict[str, float] = {}
+    begun: dict[str, float] = {}
+    for row in connection.execute(_STAGES):
+        stage = decided if row.state == State.PROPOSED.value else begun
+        stage[row.incident_id] = min(row.since, stage.get(row.incident_id, row.since))
+    return {**decided, **begun}
 
 
 def last_detail(connection: sa.Connection, incident_id: str) -> str | None:

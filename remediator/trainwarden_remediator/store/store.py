@@ -47,6 +47,7 @@ from trainwarden_remediator.incidents.incident_rows import (
     insert_incident,
     last_detail,
     log_change,
+    open_since,
     read_log,
     same_decision,
     select_incidents,
@@ -438,6 +439,11 @@ class Store:
     def open_incidents(self) -> list[Incident]:
         """Return the open incidents, oldest first."""
         return self._incidents(_OPEN)
+
+    def open_since(self) -> dict[str, float]:
+        """Return since when each open incident is proposed, or its work goes on."""
+        with self._reading.begin() as connection:
+            return open_since(connection)
 
     def incident(self, incident_id: str) -> Incident:
         """Return one incident as it is now; raise KeyError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from tests.unit.remediator.simulation import Simulation
 from trainwarden.server.messages import Request
 from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.incidents.incident import Action, Alert, State
+from trainwarden_remediator.incidents.incident_rows import answer_approval
+from trainwarden_remediator.incidents.price import APPROVED
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Implementation
+from trainwarden_remediator.store.switches import freeze, unfreeze
 from trainwarden_remediator.web.credentials import Credentials
 from trainwarden_remediator.web.server import WEBHOOK, RemediatorPages
 
@@ -35,7 +40,7 @@ def sim(tmp_path: Path) -> Iterator[Simulation]:
 
 def page(sim: Simulation) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RemediatorCollector(sim.metrics, sim.store))
+    registry.register(RemediatorCollector(sim.metrics, sim.store, now=sim.clock.now))
     return registry
 
 
@@ -154,6 +159,46 @@ def test_an_open_incident_is_shown_with_its_state_and_age_until_it_is_over(sim: 
     sim.driver.down = False
     sim.settle()
     assert series(sim, "incident_timestamp_seconds") == {}
+
+
+@pytest.mark.parametrize("why", ["frozen", "observed", "contradicted"])
+def test_an_alert_that_waits_with_a_persons_knowledge_has_no_age(sim: Simulation, why: str) -> None:
+    """TrainRemediationStuck pages for one that nobody knows of."""
+    if why == "frozen":
+        sim.switch(lambda connection, now: freeze(connection, "", "alice", "maintenance", now, None))
+    else:
+        sim.at_work.add(RUN)
+        mode = "observe" if why == "observed" else "act"
+        sim.policies.take(replace(sim.policies, mode=mode))
+    sim.tick(1200, every=5)
+    assert sim.driver.calls == []
+    assert list(series(sim, "alert_pending_timestamp_seconds").values()) == [sim.clock.now()]
+    assert bool(sim.store.escalations()) == (why == "contradicted")
+    sim.switch(lambda connection, _: unfreeze(connection, ""))
+    sim.at_work.clear()
+    sim.prometheus_down = True
+    sim.policies.take(replace(sim.policies, mode="act"))
+    sim.tick(5)
+    [received] = series(sim, "alert_pending_timestamp_seconds").values()
+    assert (received < sim.clock.now() - 1000) == (why != "contradicted"), "nobody knows that Prometheus is down"
+
+
+@pytest.mark.parametrize("why", ["storm", "approval"])
+def test_a_restart_that_waits_for_a_person_has_no_age(tmp_path: Path, why: str) -> None:
+    rule = Implementation(class_name="AlwaysRestartPolicy")
+    limits = Limits(approval_above_gpu_hours=0 if why == "approval" else None)
+    sim = Simulation(tmp_path, runs=6 if why == "storm" else 1, policy=Policy("p", {"stall": rule}, limits=limits))
+    sim.tick(1200, every=30)
+    found, waiting = series(sim, "incident_timestamp_seconds"), sim.store.open_incidents()
+    assert {dict(key)["state"] for key in found} == {"PROPOSED"}
+    assert set(found.values()) == {sim.clock.now()}
+    sim.resume()
+    sim.switch(lambda connection, _: [answer_approval(connection, each.id, APPROVED, "alice", 0.0) for each in waiting])
+    sim.driver.down = True
+    sim.tick(10)
+    found = series(sim, "incident_timestamp_seconds")
+    assert min(found.values()) >= sim.clock.now() - 10, "its work has just begun"
+    sim.close()
 
 
 @pytest.fixture
