@@ -52,6 +52,12 @@ def unobserved(**labels: str) -> Alert:
     return "TrainRunUnobserved", {"instance": "n1:9745", "node": "n1", "run_id": "r1", **ours, **labels}
 
 
+def several(alert: Alert) -> Alert:
+    """The same about several runs, of which it names none."""
+    name, labels = alert
+    return name, {label: text for label, text in labels.items() if label not in {"run_id", "node"}}
+
+
 def node_failed(**labels: str) -> Alert:
     job = {"run_id": "r1", "job_id": "41", "scheduler": "slurm", "state": "node_fail"}
     ours = {"severity": "critical", "failure_mode": "crash", "error_type": "node_failure", "subsystem": "scheduler"}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import never_started, timed_out, unobserved
+from tests.rules.expected import never_started, several, timed_out, unobserved
 from tests.rules.promtool import LIVE, Page, Scenario, run
 
 
-def in_s3(page: Page, confirmed: float) -> Page:
+def in_s3(page: Page, confirmed: float, run_id: str = "r1") -> Page:
     """The page of a run that is in S3 alone, which S3 confirmed last at second `confirmed`."""
-    return {
-        **page,
-        'training_run_observed_timestamp_seconds{run_id="r1",instance="n1:9745",job="trainwarden-exporter"}': confirmed,
-    }
+    labels = f'run_id="{run_id}",instance="n1:9745",job="trainwarden-exporter"'
+    return {**page, f"training_run_observed_timestamp_seconds{{{labels}}}": confirmed}
 
 
 def until(t: int, last: float) -> float:
@@ -28,6 +26,14 @@ S3 = [
         "S3 does not answer: neither silent nor standing still",
         lambda t: in_s3(run(t, metadata=60, progress=60, step=60), until(t, 60)),
         {125: [], 300: [], 400: [unobserved()]},
+    ),
+    Scenario(
+        "of two that it confirmed last one after the other, the first is never called the only one",
+        lambda t: {
+            **in_s3(run(t, metadata=60, progress=60, step=60), until(t, 60)),
+            **in_s3(run(t, run_id="r2", metadata=60, progress=60, step=60), until(t, 80), "r2"),
+        },
+        {380: [], 390: [], 425: [several(unobserved())]},
     ),
     Scenario(
         "S3 answers again and the run has been silent",
