@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import logging
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
+from trainwarden.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,8 +155,7 @@ def read_state(path: Path, most_bytes: int, version: int) -> dict[str, Any]:
         RecursionError: it is nested too deeply.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
+    data = read_regular_file(path, most_bytes + 1)
     if len(data) > most_bytes:
         raise ValueError(f"is larger than {most_bytes} bytes")
     document = json.loads(data)
@@ -166,10 +165,12 @@ def read_state(path: Path, most_bytes: int, version: int) -> dict[str, Any]:
 
 
 def rename_damaged(path: Path) -> str:
-    """Rename a file of state that cannot be used, if that can be done; return its new name."""
+    """Rename a file of state that cannot be used, if that can be done; return its name then."""
     aside = path.with_name(f"{path.name}.damaged-{time.time():.0f}")
-    with contextlib.suppress(OSError):
+    try:
         path.replace(aside)
+    except OSError:
+        return path.name
     return aside.name
 
 

@@ -67,9 +67,12 @@ class StateFolder:
         return document, False
 
     def write(self, run_id: str, state: Mapping[str, Any]) -> None:
-        """Replace the state of a run; raise `OSError` if it cannot be written."""
-        document = {"version": VERSION, "run": run_id, **state}
-        replace_file(self._file(run_id), json.dumps(document, separators=(",", ":")).encode("utf-8", "replace"))
+        """Replace the state of a run; raise `OSError` with the file's name if it cannot be written."""
+        document, path = {"version": VERSION, "run": run_id, **state}, self._file(run_id)
+        try:
+            replace_file(path, json.dumps(document, separators=(",", ":")).encode("utf-8", "replace"))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     def set_aside(self, run_id: str, why: str) -> None:
         """Rename a state that cannot be used, and log it."""

@@ -148,7 +148,7 @@ def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_
     finally:
         process.kill()
         process.communicate()
-    assert log.count(f"{state}: File too large") == 1  # other files of the exporter are named as well
+    assert log.count(f"{state}/one.json cannot be written: File too large") == 1
     assert [path.name for path in state.iterdir() if path.name != ".lock"] == []
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.core.state_file import StateFile, node_state
@@ -63,6 +65,42 @@ def test_a_folder_that_cannot_be_made_costs_a_warning_when_it_is_written(
     assert not caplog.records
     state.write({"counts": 1})
     assert "cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["cut off", "zeros", "of another version", "a folder", "a pipe"])
+def test_what_is_no_state_is_put_aside_named_and_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    path = tmp_path / "state.json"
+    StateFile(path).write({"counts": 13})
+    if what in ("a folder", "a pipe"):
+        path.unlink()
+        path.mkdir() if what == "a folder" else os.mkfifo(path)
+    else:
+        whole = path.read_text()
+        path.write_text({"cut off": whole[:20], "zeros": "\0" * 40}.get(what, whole.replace("1", "9", 1)))
+    state = StateFile(path)
+    assert state.read() is None
+    assert f"{path} is not used" in caplog.text
+    assert len(list(tmp_path.glob("state.json.damaged-*"))) == 1
+    state.write({"counts": 14})
+    assert (StateFile(path).read() or {})["counts"] == 14
+
+
+def test_a_full_disk_costs_nothing_that_is_stored_and_what_came_meanwhile_is_stored_once_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        state = StateFile(disk.path / "state.json", retry_seconds=0.01)
+        state.write({"counts": 13})
+        disk.fill()
+        for counts in (14, 15):
+            state.write({"counts": counts, "much": "x" * 8192})
+        assert (state.read() or {})["counts"] == 13
+        assert caplog.text.count(f"{disk.path}/state.json cannot be written") == 1
+        disk.free()
+        wait_until(lambda: (state.read() or {}).get("counts") == 15)
+        assert [each.name for each in disk.path.iterdir()] == ["state.json"]
 
 
 def test_what_could_not_be_written_is_not_written_over_what_came_later(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
 from trainwarden.record.rank import RankBeat
-from trainwarden_exporter.collectors.runs import attempts, collector, discovery, folder, problems
+from trainwarden_exporter.collectors.runs import attempts, collector, discovery, folder, names, problems
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.collectors.runs.limits import SERIES_OF_RANK, KeptRanks, RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
@@ -42,6 +42,19 @@ def forged(tree: RunsTree, count: int) -> None:
         run_id = f"forged-{number:04d}"
         tree.metadata(run_id, last_update=to_iso(NOW + AHEAD), phase_time=to_iso(NOW + AHEAD))
         give(tree.path / run_id)
+
+
+def opened_statuses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list to which the name is added of what is looked at from now on."""
+    looked: list[str] = []
+    real = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        looked.append(Path(path).name)
+        return real(path)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    return looked
 
 
 def left_out(tree: RunsTree, reason: str) -> float | None:
@@ -481,10 +494,44 @@ def test_of_too_many_names_each_user_keeps_a_share(tmp_path: Path) -> None:
     for name in ("few-1", "few-2"):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1, 1))
-    names = RunNames(tmp_path, 2.0, most=10)
-    assert {"few-1", "few-2"} < names.listed(NOW).keys()
-    assert len(names.listed(NOW)) == 10
-    assert names.left_out == 22
+    listing = RunNames(tmp_path, 2.0, most=10)
+    assert {"few-1", "few-2"} < listing.listed(NOW).keys()
+    assert len(listing.listed(NOW)) == 10
+    assert listing.left_out == 22
+
+
+@needs_root
+def test_a_new_run_is_seen_at_once_beside_very_many_folders_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at all names takes long, and is done seldom; what is new is found without."""
+    clock = 0.0
+
+    def monotonic() -> float:
+        nonlocal clock
+        clock += 1.0  # each listing takes a second
+        return clock
+
+    monkeypatch.setattr(names, "time", SimpleNamespace(monotonic=monotonic, thread_time=lambda: 0.0))
+    monkeypatch.setattr(names, "QUICK_SECONDS", 0.5)
+    for number in range(30):
+        (tmp_path / f"many-{number:02d}").mkdir()
+        give(tmp_path / f"many-{number:02d}")
+    (tmp_path / "no run id").mkdir()
+    listing = RunNames(tmp_path, 2.0, most=10)
+    kept = listing.listed(NOW).keys()
+    assert (len(kept), listing.left_out, len(listing.problems)) == (10, 20, 1)
+    looked = opened_statuses(monkeypatch)
+    (tmp_path / "new").mkdir()
+    assert "new" in listing.listed(NOW)
+    assert (len(listing.listed(NOW)), listing.left_out, len(listing.problems)) == (10, 21, 1)
+    assert looked == ["new"]
+    # A folder that was left out and is changed now is among the newest of its user, once all are looked at.
+    left = next(each.name for each in sorted(tmp_path.glob("many-*")) if each.name not in kept)
+    os.utime(tmp_path / left, (2 * NOW, 2 * NOW))
+    clock += 100.0
+    assert left in listing.listed(NOW)
+    assert len(looked) > 20
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ class LogsCollector:
                     self._state.write(run.run.run_id, run.state())
                     run.dirty = False
                 except OSError as error:
-                    self._problems.add("state", "", f"{self._state.path}: {error.strerror or error}")
+                    self._problems.add("state", "", f"{error.filename} cannot be written: {error.strerror}")
         if clock - self._pruned_at > PRUNE_SECONDS:
             self._state.prune()
             self._pruned_at = clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib.util
 import logging
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.spec import Context
 
 log = logging.getLogger(__name__)
+
+# Of a disk that takes no folder.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +144,10 @@ def create(context: Context) -> Sampler:
 
 
 def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:
-    """Return the folder for offsets and findings; None, with a warning, if the default folder cannot be used."""
+    """Return the folder for offsets and findings; None, with a warning, if the default folder cannot be used.
+
+    So it is with a given one on a full disk, which costs no metrics.
+    """
     given = flags["collector.logs.state"]
     path = given or default_folder(node.host, runs)
     try:
@@ -149,7 +156,7 @@ def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | No
         if isinstance(error, StateFolderLocked) and flags["once"]:
             return None  # the running service has it
         reason = str(error) if isinstance(error, StateFolderLocked) else f"{path}: {error.strerror}"
-        if given:
+        if given and getattr(error, "errno", None) not in _FULL:
             raise UsageError(f"--collector.logs.state {reason}; expected a folder of its own") from error
         log.warning("what is found in logs is lost at a restart: %s", reason)
         return None

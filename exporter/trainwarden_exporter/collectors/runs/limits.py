@@ -166,6 +166,27 @@ def fair_order(items: Iterable[T], owner: Callable[[T], Any], rank: Callable[[T]
     return [item for *_, item in sorted(places, key=lambda each: each[:3])]
 
 
+def fair_share(
+    items: Iterable[T], most: int, owner: Callable[[T], Any], rank: Callable[[T], Any]
+) -> tuple[list[T], list[T]]:
+    """Return at most so many items, of each user as many or all that it has, and the others; of one user by `rank`.
+
+    Of many thousands it takes a fraction of the time of `fair_order`, which orders what it takes as well.
+    """
+    of_owner: dict[Any, list[T]] = defaultdict(list)
+    for item in items:
+        of_owner[owner(item)].append(item)
+    taken: list[T] = []
+    others: list[T] = []
+    for place, own in enumerate(sorted(of_owner.values(), key=len)):
+        share = (most - len(taken)) // (len(of_owner) - place)
+        if len(own) > share:
+            own.sort(key=rank)
+        taken += own[:share]
+        others += own[share:]
+    return taken, others
+
+
 def share_series(
     items: Iterable[T],
     owner: Callable[[T], int],
