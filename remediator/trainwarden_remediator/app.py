@@ -140,7 +140,10 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
 
     points = ResumePoints(settings.runs_dir, in_background=True)
     outlook = Outlook(
-        snapshot.world.runs, policies, lambda run, trust: points.stops(run.run_id, run.attempt_key, trust)
+        snapshot.world.runs,
+        policies,
+        lambda run, trust: points.stops(run.run_id, run.attempt_key, trust),
+        store.switches.frozen,
     )
     canary_job = CanaryHealings(engine, clock, expected=settings.canary)
 

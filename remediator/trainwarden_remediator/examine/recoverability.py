@@ -46,6 +46,8 @@ class Prospect:
 
 # Returns why a restart of an attempt would stop for a person, given what its policy takes for a complete checkpoint.
 Stops = Callable[[ReportedRun, str | None], str | None]
+# Returns why a person lets a run not be restarted now.
+Frozen = Callable[[str], str | None]
 
 
 def prospects(
@@ -54,6 +56,7 @@ def prospects(
     runs: RunSource,
     policies: Policies,
     stops: Stops = lambda _run, _trust: None,
+    frozen: Frozen = lambda _run_id: None,
 ) -> Sequence[Prospect]:
     """Return the prospects of those jobs of a scheduler that are not over."""
     under_way = [job for job in jobs if job.state in _UNDER_WAY]
@@ -61,7 +64,8 @@ def prospects(
     found = []
     for job in under_way:
         of_run = _of_run(job, records[job.run_id], policies, stops) if job.run_id else ()
-        obstacles = (*driver.obstacles(job), *_of_chain(job, jobs), *of_run)
+        switched = [why] if job.run_id and (why := frozen(job.run_id)) else []
+        obstacles = (*driver.obstacles(job), *_of_chain(job, jobs), *of_run, *switched)
         found.append(Prospect(driver.name, job, tuple(dict.fromkeys(obstacles))))
     return found
 
@@ -69,7 +73,14 @@ def prospects(
 class Outlook:
     """The prospects of all jobs when they were last looked at, as a metric; for any thread."""
 
-    def __init__(self, runs: RunSource, policies: Policies, stops: Stops = lambda _run, _trust: None) -> None:
+    def __init__(
+        self,
+        runs: RunSource,
+        policies: Policies,
+        stops: Stops = lambda _run, _trust: None,
+        frozen: Frozen = lambda _run_id: None,
+    ) -> None:
+        self._frozen = frozen
         self._runs = runs
         self._policies = policies
         self._stops = stops
@@ -77,7 +88,9 @@ class Outlook:
 
     def look(self, driver: Driver, jobs: Sequence[ScheduledJob] | Unknown) -> None:
         """Judge the marked jobs of a scheduler; forget them where it gives no answer."""
-        found = () if isinstance(jobs, Unknown) else prospects(driver, jobs, self._runs, self._policies, self._stops)
+        found: Sequence[Prospect] = ()
+        if not isinstance(jobs, Unknown):
+            found = prospects(driver, jobs, self._runs, self._policies, self._stops, self._frozen)
         self._prospects = {**self._prospects, driver.name: found}
 
     def families(self) -> Iterator[Metric]:

@@ -77,6 +77,17 @@ def test_what_stands_in_the_way_is_named(tools: Tools, changes: dict[str, Any], 
     assert any(said in obstacle for obstacle in _obstacles(tools))
 
 
+def test_a_freeze_that_somebody_may_have_forgotten_is_one_of_them(tools: Tools) -> None:
+    """An alert about the run would name the restarts that are left."""
+    _configured(tools)
+    frozen = {"run-1": "frozen by alice since 2027-01-15T08:00:00Z: I look at it"}
+    outlook = Outlook(Runs(), Policies(load_policy("default"), mode="act"), frozen=frozen.get)
+    driver = tools.driver()
+    outlook.look(driver, driver.jobs())
+    [family] = outlook.families()
+    assert [(each.labels["reason"], each.value) for each in family.samples] == [(frozen["run-1"], 0.0)]
+
+
 def test_the_right_to_change_the_jobs_of_others_is_one_of_them(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 65534)
     _configured(tools)
