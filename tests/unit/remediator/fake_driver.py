@@ -44,9 +44,6 @@ class FakeDriver:
         self.forbidden: Callable[[RestartTarget], str | None] = lambda _target: None
         # When a call to end a start was last made that the scheduler has not refused, by job and generation.
         self.asked_to_end: dict[tuple[str, int], float] = {}
-        # The incidents whose new job was released by a call whose answer the remediator has lived to note: else a hold
-        # that a person has laid since cannot be told from that of the submission.
-        self.accepted: set[str] = set()
         # When the start had begun that such a call was about, by incident and job.
         self.asked_start: dict[tuple[str, str], float | None] = {}
         self._durable = durable
@@ -168,15 +165,10 @@ class FakeDriver:
                 return CallOutcome.ACCEPTED
             return cluster.launcher_restart(target.incident, target.generation, late=self.clock.elapsed >= doubted)
 
-        doubted, known = self.clock.elapsed + DOUBT_SECONDS, target.incident in self.accepted
+        doubted, known = self.clock.elapsed + DOUBT_SECONDS, target.incident in cluster.accepted
         result = self._call("submit" if submits else "commit", cluster, apply, target)
-        self.note_accepted(target, result)
+        note_accepted(cluster, target, result)
         return replace(result, job_id=made[0]) if result.outcome is CallOutcome.ACCEPTED and made else result
-
-    def note_accepted(self, target: RestartTarget, result: CallResult) -> None:
-        """Note that a job was released by a call whose answer is clear."""
-        if result.outcome is CallOutcome.ACCEPTED and target.successor:
-            self.accepted.add(target.incident)
 
     def discard(self, target: RestartTarget) -> CallResult:
         self.made.append((target.incident, "discard"))
@@ -233,3 +225,9 @@ class FakeDriver:
         if fault.startswith("lost reply"):
             return CallResult(CallOutcome.UNCLEAR, "no answer")
         return CallResult(outcome, "ok")
+
+
+def note_accepted(cluster: Cluster, target: RestartTarget, result: CallResult) -> None:
+    """Note that a job was released by a call whose answer is clear."""
+    if result.outcome is CallOutcome.ACCEPTED and target.successor:
+        cluster.accepted.add(target.incident)

@@ -126,6 +126,9 @@ class Cluster:
     submissions: dict[str, Submission] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     stopped: float | None = None
+    # The incidents whose new job was released by a call whose answer the remediator has lived to note, until it dies:
+    # else a hold that a person has laid since cannot be told from that of the submission.
+    accepted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.attempt_key = f"sim:{self.job_id}:{self.generation}"

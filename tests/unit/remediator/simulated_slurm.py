@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from tests.unit.remediator.fake_driver import note_accepted
 from tests.unit.remediator.fake_slurm import SUBMITTED, FakeSlurm
 from tests.unit.remediator.real_driver import RealDriver
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, Cluster
@@ -72,7 +73,7 @@ class SlurmOf(FakeSlurm):
             if self._requeue:
                 self._cluster.release(late=late)
             else:
-                known = self._driver.target.incident in self._driver.accepted
+                known = self._driver.target.incident in self._cluster.accepted
                 self._cluster.release_job(target, late=late or not known)
 
         self._driver.check_intent("commit")
@@ -167,7 +168,7 @@ class SimulatedSlurmDriver(RealDriver):
         self._target = target
         self.environment, self.excluded = dict(target.environment), target.exclude_nodes
         result = self._real.commit(target)
-        self.note_accepted(target, result)
+        note_accepted(self._cluster, target, result)
         return result
 
     def discard(self, target: RestartTarget) -> CallResult:

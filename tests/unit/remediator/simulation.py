@@ -318,7 +318,8 @@ class Simulation(ReportedRuns):
             try:
                 self._rounds()
             except Crash:
-                self.driver.accepted.clear()
+                for cluster in self.clusters:
+                    cluster.accepted.clear()
                 self.restart()
 
     def _rounds(self) -> None:

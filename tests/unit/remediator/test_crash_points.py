@@ -155,7 +155,6 @@ class LocalRestart(Restarting):
         super().__init__(folder, two_phase=False)
         driver: Any = LocalDriver("http://127.0.0.1:1", "token", 1.0)
         driver.name, driver._http = "sim", LauncherHttp(self, self.cluster)
-        driver.accepted = set()  # what a simulated driver notes and a crash clears
         self.driver = driver
         self.restart()
 
@@ -194,7 +193,6 @@ class SlurmRequeue(Restarting):
         resubmission = None if self.requeue else Resubmission(client, folder / "submissions")
         driver: Any = SlurmDriver(client, {os.getuid()}, resubmission)
         driver.name = "sim"
-        driver.accepted = set()  # as above
         self.driver = driver
         self.restart()
 
