@@ -6,6 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, TypeVar
 
+from trainwarden_remediator.incidents.incident import Incident
+from trainwarden_remediator.observe.world import Clock
+
 T = TypeVar("T")
 
 
@@ -68,3 +71,24 @@ class ThreadedCalls(Generic[T]):
         """Wait until all have ended."""
         wait(self._under_way.values())
         self._pool.shutdown()
+
+
+class Pace:
+    """How soon a call for an incident may be repeated: after `seconds`. In memory: a restart may repeat one early."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._called: dict[str, float] = {}
+
+    def called(self, incident: Incident) -> None:
+        """Note a call that was made, or that something spoke against right before it."""
+        self._called[incident.id] = self._clock.monotonic()
+
+    def is_too_early(self, incident: Incident) -> bool:
+        """Return whether the last call was made less than `seconds` ago."""
+        return self._clock.monotonic() - self._called.get(incident.id, float("-inf")) < self._seconds
+
+    def forget(self, incident: Incident) -> None:
+        """Forget an incident that is over."""
+        self._called.pop(incident.id, None)

@@ -156,9 +156,9 @@ MUTATIONS = (
     _one("sweep: no job that is left held is found", "act/sweep.py", "if finding.step is not Step.LEAVE:", "if False:"),
     _one(
         "page: a hand-over pages nobody",
-        REMEDIATE,
-        "reason, reason=reason, paging=True)\n\n    def _move",
-        "reason, reason=reason, paging=False)\n\n    def _move",
+        "act/transitions.py",
+        "reason, reason=reason, paging=True)",
+        "reason, reason=reason, paging=False)",
     ),
     _one(
         "page: ends although nothing has become better",
@@ -215,8 +215,8 @@ MUTATIONS = (
     ),
     _one(
         "forgetful: a job that waits under the old count stays in doubt",
-        REMEDIATE,
-        "self._leave_unstarted(incident, driver, target) or ",
+        "act/ending.py",
+        "self._leave_unstarted(restart) or ",
         "",
         "Forgetful",
     ),
