@@ -97,7 +97,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     outbox = Outbox(engine, clock, [channel.name for channel in channels], {RunJournal.name: JOURNALED})
     store.note_message = outbox.note
     notifier = Notifier(outbox, channels, monotonic=clock.monotonic, state_dir=str(settings.state_dir))
-    timers = Timers(store, clock)
+    timers = Timers(store.transactions, clock)
     world = World(
         clock=clock,
         alerts=alerts,

@@ -93,7 +93,7 @@ class Worker:
         """Return whether the loop has ticked lately without an error, and the database takes what is stored."""
         last = self._last_tick
         recent = last is not None and self._world.clock.monotonic() - last < 120
-        return self._thread.is_alive() and recent and self._ticked and self._store.is_writable
+        return self._thread.is_alive() and recent and self._ticked and self._store.transactions.is_writable
 
     def _run(self) -> None:
         while not self._stopping:
@@ -129,7 +129,7 @@ class Worker:
     def tick(self) -> bool:
         """Poll, examine and advance once; return whether a restart is under way."""
         self._before_tick()
-        self._store.check_writable()
+        self._store.transactions.check_writable()
         firing = self._snapshot.poll()
         self._metrics.polled(self._world.clock.now(), firing.reason if isinstance(firing, Unknown) else None)
         if not isinstance(firing, Unknown):

@@ -139,7 +139,7 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     more.append(CanaryHealings(engine, clock, expected=True).families)
     store = Store(engine, clock)
     world = World(clock, None, None, {}, Records(None))  # type: ignore[arg-type]  # likewise
-    more.append(Sweeper(world, store, Timers(store, clock), doubt_window=1).families)
+    more.append(Sweeper(world, store, Timers(store.transactions, clock), doubt_window=1).families)
     collector = RemediatorCollector(metrics, store, web_config, more=more)
     real = {}
     for family in collector.collect():

@@ -106,7 +106,7 @@ class ActingRemediator:
         self.engine = open_database(self.folder)
         self.store = Store(self.engine, self.clock)
         metrics = Metrics(["prometheus", "ray"], self.clock.monotonic)
-        timers = Timers(self.store, self.clock)
+        timers = Timers(self.store.transactions, self.clock)
         policy = Policies(load_policy("default"), {}, mode="act")
         dashboard = RayDashboardOverHttp(self.head.url, 30.0, token_file=self.folder / "token")
         self.jobs = RayJobs(dashboard)

@@ -114,7 +114,7 @@ class ActingRemediator:
         self.engine = open_database(self.folder)
         self.store = Store(self.engine, self.clock)
         metrics = Metrics(["prometheus", "slurm"], self.clock.monotonic)
-        timers = Timers(self.store, self.clock)
+        timers = Timers(self.store.transactions, self.clock)
         policy = Policies(replace(load_policy("default"), limits=self.limits), {}, mode="act")
         client = slurm_client(self.cluster.bin, 10.0)
         resubmission = Resubmission(client, self.folder / "submissions") if self.resubmit else None

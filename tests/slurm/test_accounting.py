@@ -85,7 +85,7 @@ def test_each_end_is_found_and_what_failed_pages_at_once(acting: ActingRemediato
         expected = (State.ESCALATED, True) if failed else (State.SUPPRESSED, False)
         assert (incident.state, incident.paging) == expected, acting.report()
         assert training.starts == [0]
-        assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+        assert acting.store.calls.of_job("slurm", str(training.job_id)) == []
 
 
 def test_a_failure_that_slurmdbd_hears_of_late_pages_once_it_has(acting: ActingRemediator, accounted: Cluster) -> None:

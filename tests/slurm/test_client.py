@@ -120,7 +120,7 @@ def test_a_job_that_is_held_for_an_incident_of_a_lost_database_is_released_and_a
     clock, nothing = SystemClock(), _NothingElse()
     store = Store(open_database(tmp_path), clock)
     world = World(clock, nothing, nothing, {"slurm": driver.snapshot()}, Records(None))
-    timers = Timers(store, clock)
+    timers = Timers(store.transactions, clock)
     Sweeper(world, store, timers, doubt_window=0).sweep()
     [swept] = store.open_incidents()
     assert (swept.job_id, swept.state) == (held, State.COMMITTED)

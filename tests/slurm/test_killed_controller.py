@@ -57,7 +57,7 @@ def kill_and_start(cluster: Cluster) -> None:
 
 def given_at_most_once(acting: ActingRemediator, training: Training) -> None:
     """One start at most was given, and the run trains or a person is paged."""
-    calls = acting.store.calls_of_job("slurm", str(training.job_id))
+    calls = acting.store.calls.of_job("slurm", str(training.job_id))
     assert sum(call.verb == "commit" for call in calls) <= 1, acting.report()
     assert training.starts.count(1) <= 1, acting.report()
     assert not [count for count in training.starts if count > 1], acting.report()

@@ -144,7 +144,7 @@ def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(acting: Ac
     wait_until(lambda: present(training).restarts == 1, acting.report)
     training.alerts = True
     acting.until(lambda: acting.over(training) and len(training.starts) > 1, 200)
-    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    assert acting.store.calls.of_job("slurm", str(training.job_id)) == []
     [incident] = acting.incidents(training)
     assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
     assert "has been started again already, and not by the remediator" in incident.reason

@@ -84,7 +84,7 @@ def test_a_suspended_job_is_left_until_it_is_resumed(acting: ActingRemediator) -
     acting.until(lambda: [each.waits_for for each in acting.store.pending()] not in ([], [None]))
     [pending] = acting.store.pending()
     assert f"the scheduler reports job {training.job_id} as SUSPENDED" in (pending.waits_for or "")
-    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    assert acting.store.calls.of_job("slurm", str(training.job_id)) == []
     training.cluster.run("scontrol", "resume", str(training.job_id))
     acting.until(lambda: acting.over(training))
     assert training.starts == [0, 1], acting.report()
@@ -95,7 +95,7 @@ def test_a_task_of_an_array_is_restarted_as_any_job(acting: ActingRemediator) ->
     acting.until(lambda: acting.over(training))
     assert [each.state for each in acting.incidents(training)] == [State.DONE], acting.report()
     assert training.starts == [0, 1], acting.report()
-    assert [call.verb for call in acting.store.calls_of_job("slurm", str(training.job_id))] == ["prepare", "commit"]
+    assert [call.verb for call in acting.store.calls.of_job("slurm", str(training.job_id))] == ["prepare", "commit"]
 
 
 def test_a_heterogeneous_job_is_refused_with_the_reason(acting: ActingRemediator) -> None:
@@ -104,7 +104,7 @@ def test_a_heterogeneous_job_is_refused_with_the_reason(acting: ActingRemediator
     [incident] = acting.incidents(training)
     assert incident.state is State.SUPPRESSED, acting.report()
     assert "is heterogeneous: its parts cannot be requeued one by one" in incident.reason
-    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    assert acting.store.calls.of_job("slurm", str(training.job_id)) == []
     assert training.starts == [0]
 
 

@@ -52,7 +52,7 @@ def closed_without_a_call(acting: ActingRemediator, training: Training, why: str
     [incident] = acting.incidents(training)
     assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
     assert why in incident.reason, acting.report()
-    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    assert acting.store.calls.of_job("slurm", str(training.job_id)) == []
     assert acting.store.past_restarts(training.run_id, "") == []
 
 

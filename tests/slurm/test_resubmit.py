@@ -90,7 +90,7 @@ def test_a_job_that_has_failed_comes_back(acting: ActingRemediator) -> None:
     training.file.with_suffix(".end").unlink()
     acting.until(lambda: acting.over(training))
     came_back_once(acting, training)
-    assert [call.verb for call in acting.store.calls_of_job("slurm", str(training.job_id))] == ["submit", "commit"]
+    assert [call.verb for call in acting.store.calls.of_job("slurm", str(training.job_id))] == ["submit", "commit"]
 
 
 @pytest.mark.parametrize("point", ["prepare: before call", "submit: before call", "commit: before call"])

@@ -22,7 +22,8 @@ from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import Recheck, Withheld
 from trainwarden_remediator.incidents.incident import Incident
 from trainwarden_remediator.observe.world import World
-from trainwarden_remediator.store.store import Call, Store
+from trainwarden_remediator.store.calls import Call
+from trainwarden_remediator.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -171,13 +172,13 @@ class Actor:
 
     def _made(self, verb: str, driver: Driver, target: RestartTarget) -> list[Call]:
         """Return the earlier calls of an incident that may have taken effect."""
-        calls = self._store.calls_of_job(driver.name, target.job_id)
+        calls = self._store.calls.of_job(driver.name, target.job_id)
         made = [each for each in calls if each.incident_id == target.incident and each.verb == verb]
         return [each for each in made if each.outcome != CallOutcome.REFUSED.value]
 
     def has_committed(self, incident: Incident) -> bool:
         """Return whether a call to give the next start was made that the scheduler has not refused."""
-        calls = self._store.calls_of_job(incident.scheduler or "", incident.job_id or "")
+        calls = self._store.calls.of_job(incident.scheduler or "", incident.job_id or "")
         made = [each for each in calls if each.incident_id == incident.id and each.verb == "commit"]
         return any(each.outcome != CallOutcome.REFUSED.value for each in made)
 
@@ -220,11 +221,11 @@ class Actor:
             boot=boot,
             job_started=started,
         )
-        number = self._store.begin_call(made, known)
+        number = self._store.calls.begin(made, known)
         self._crashpoint(f"{name}: before call")
         result = call(target)
         self._crashpoint(f"{name}: after call")
-        self._store.end_call(number, result.outcome.value)
+        self._store.calls.end(number, result.outcome.value)
         after = RestartProgress.UNKNOWN
         if result.outcome is CallOutcome.REFUSED:
             after = restart_progress(driver.snapshot((target.job_id,)), target)

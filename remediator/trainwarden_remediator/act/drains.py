@@ -20,7 +20,9 @@ from trainwarden_remediator.drivers.driver import CallOutcome
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean
 from trainwarden_remediator.observe.world import Clock
-from trainwarden_remediator.store.store import Call, Exclusion, Store
+from trainwarden_remediator.store.calls import Call
+from trainwarden_remediator.store.exclusions import Exclusion
+from trainwarden_remediator.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +111,9 @@ class Drains:
             log.warning("no node is drained or resumed: %s", nodes.reason)
             return []
         wanted = {
-            node: each for of_job in self._store.exclusions(self._scheduler).values() for node, each in of_job.items()
+            node: each
+            for of_job in self._store.exclusions.of_scheduler(self._scheduler).values()
+            for node, each in of_job.items()
         }
         done = []
         for change in changes(nodes, wanted, self._clock.now(), self._at_most):
@@ -129,11 +133,11 @@ class Drains:
             call = Call(
                 incident.id, self._scheduler, incident.job_id or "", incident.generation, verb, self._clock.now()
             )
-            number = self._store.begin_call(call)
+            number = self._store.calls.begin(call)
         result = make(self._client, change)
         outcome = CallOutcome.REFUSED if result.refused else CallOutcome.UNCLEAR
         if number is not None:
-            self._store.end_call(number, (CallOutcome.ACCEPTED if result.accepted else outcome).value)
+            self._store.calls.end(number, (CallOutcome.ACCEPTED if result.accepted else outcome).value)
         return result.accepted
 
 

@@ -31,7 +31,8 @@ from trainwarden_remediator.examine.recoverability import Outlook
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Incident, State
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.world import World
-from trainwarden_remediator.store.store import Call, Store
+from trainwarden_remediator.store.calls import Call
+from trainwarden_remediator.store.store import Store
 from trainwarden_remediator.store.timers import Timers
 
 log = logging.getLogger(__name__)
@@ -222,7 +223,7 @@ class Sweeper:
             if job.submission is not None and job.state is JobState.HELD:
                 incident = self._incident(job)
                 count[_OPEN if incident is not None and incident.state in OPEN_STATES else _NONE] += 1
-            elif _may_be_ours(job) and is_held_by_us(job, self._store.calls_of_job(driver.name, job.job_id)):
+            elif _may_be_ours(job) and is_held_by_us(job, self._store.calls.of_job(driver.name, job.job_id)):
                 incidents = self._store.of_job(driver.name, job.job_id)
                 count[_OPEN if any(each.state in OPEN_STATES for each in incidents) else _NONE] += 1
         return count
@@ -232,9 +233,9 @@ class Sweeper:
             return Finding(Step.LEAVE)
         if job.submission is not None and not job.held_by_requeue:
             incident = self._incident(job)
-            made = self._store.calls_of_job(driver.name, incident.job_id or "") if incident else []
+            made = self._store.calls.of_job(driver.name, incident.job_id or "") if incident else []
             return judge_submitted(job, incident, [each for each in made if each.incident_id == job.submission])
-        calls = self._store.calls_of_job(driver.name, job.job_id)
+        calls = self._store.calls.of_job(driver.name, job.job_id)
         incidents = self._store.of_job(driver.name, job.job_id)
         return judge(job, incidents, calls, self._world.clock.now(), self._doubt_window)
 
@@ -287,8 +288,8 @@ class Sweeper:
         log.warning("run %s job %s, incident %s is cancelled: %s", job.run_id, job.job_id, incident.id, finding.reason)
         now = self._world.clock.now()
         call = Call(incident.id, driver.name, incident.job_id or "", incident.generation, "discard", now)
-        number = self._store.begin_call(call)
-        self._store.end_call(number, driver.discard(target).outcome.value)
+        number = self._store.calls.begin(call)
+        self._store.calls.end(number, driver.discard(target).outcome.value)
 
     def _record(self, driver: Driver, job: ScheduledJob, finding: Finding) -> None:
         """Write down the incident; where the job is to be released, the state machine does it, as after `requeuehold`.

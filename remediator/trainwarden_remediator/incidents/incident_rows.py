@@ -62,6 +62,22 @@ _NEWEST_DECISION = (
     .order_by(incidents.c.number.desc())
     .limit(1)
 )
+_ANSWER = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == sa.bindparam("of"))
+_APPROVED_BY = (
+    sa.select(approvals.c.by)
+    .join(incidents, incidents.c.id == approvals.c.incident_id)
+    .where(
+        incidents.c.run_id == sa.bindparam("run_id"),
+        incidents.c.attempt_key == sa.bindparam("attempt_key"),
+        incidents.c.approval == CONTRADICTED,
+        approvals.c.answer == APPROVED,
+        # A run that has made a step since was no run that hangs.
+        sa.or_(
+            sa.bindparam("high_water", type_=sa.Float).is_(None), incidents.c.step_before >= sa.bindparam("high_water")
+        ),
+    )
+    .limit(1)
+)
 
 
 def selection(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -137,6 +153,20 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
     if contradicted:
         connection.execute(_SET, {"of": incident_id, "paging": False, "updated": now})
     return None
+
+
+def select_answer(connection: sa.Connection, incident_id: str) -> tuple[str, str] | None:
+    """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
+    row = connection.execute(_ANSWER, {"of": incident_id}).one_or_none()
+    return None if row is None else (row.answer, row.by)
+
+
+def who_approved_against_facts(
+    connection: sa.Connection, run_id: str, attempt_key: str, high_water: float | None
+) -> str | None:
+    """Return what `Store.approved_against_facts` does."""
+    of_attempt = {"run_id": run_id, "attempt_key": attempt_key, "high_water": high_water}
+    return connection.execute(_APPROVED_BY, of_attempt).scalar_one_or_none()
 
 
 def named(connection: sa.Connection, text: str) -> list[Incident]:

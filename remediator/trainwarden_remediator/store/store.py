@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
 
 from trainwarden_remediator.database.adoption import count_restarts, note_unrecorded, set_about
-from trainwarden_remediator.database.database import file_of, reading
-from trainwarden_remediator.database.schema import (
-    about,
-    alerts,
-    approvals,
-    calls,
-    deliveries,
-    events,
-    exclusions,
-    incident_alerts,
-    incidents,
-    timers,
-)
-from trainwarden_remediator.decide.facts import CALL, NODES, Fact, facts_as_json, insert_facts
+from trainwarden_remediator.database.schema import about, alerts, deliveries, events, incident_alerts, incidents
+from trainwarden_remediator.decide.facts import NODES, Fact, facts_as_json, insert_facts
 from trainwarden_remediator.incidents.alert_rows import (
     Pending,
     answer_alert,
@@ -50,86 +36,32 @@ from trainwarden_remediator.incidents.incident_rows import (
     open_since,
     read_log,
     same_decision,
+    select_answer,
     select_incidents,
     select_past_restarts,
     selection,
     update_incident,
+    who_approved_against_facts,
 )
-from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED
 from trainwarden_remediator.incidents.roots import join
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.observe.world import Clock
+from trainwarden_remediator.store.calls import StoredCalls
+from trainwarden_remediator.store.exclusions import StoredExclusions
 from trainwarden_remediator.store.explain import decided_by
 from trainwarden_remediator.store.intake import Intake
 from trainwarden_remediator.store.switches import Switches
+from trainwarden_remediator.store.transactions import Transactions
 
 _REFUSAL_SECONDS = 24 * 3600.0
 _RETENTION_SECONDS = 30 * 24 * 3600.0
-# A row that is written to see that the database can be, and how often where nothing else is written.
-_ALIVE, _ALIVE_SECONDS = "alive", 10.0
-# What is written after a failure is as large as a large webhook: a few bytes may fit where that does not.
-_BALLAST_BYTES = 256 * 1024
-
-
-@dataclass(frozen=True)
-class StoredTimer:
-    """How long something had lasted when it was written down, in seconds."""
-
-    subject: str
-    kind: str
-    elapsed: float
-    detail: str
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call to a scheduler on behalf of an incident: times in Unix seconds, None where no answer was noted."""
-
-    incident_id: str
-    scheduler: str
-    job_id: str
-    generation: int  # the start of the job that it was about
-    verb: str
-    started: float
-    answered: float | None = None
-    outcome: str | None = None
-    boot: str = ""  # of a call that gives a start: when the controller was started, in the scheduler's words
-    job_started: float | None = None  # when the start of the job began, by the scheduler's clock
-
-
 _DATABASE = sa.select(about.c.value).where(about.c.key == "database")
 _PRUNE = (
     deliveries.delete().where(deliveries.c.last_received < sa.bindparam("before")),
     alerts.delete().where(alerts.c.last_seen < sa.bindparam("before"), ~alerts.c.pending),
 )
-_END_CALL = calls.update().where(calls.c.number == sa.bindparam("of"))
-_OF_CALL = selection(
-    incidents.c.id == sa.select(calls.c.incident_id).where(calls.c.number == sa.bindparam("of")).scalar_subquery()
-)
-_CALLS_OF_JOB = (
-    sa.select(*(calls.c[field.name] for field in fields(Call)))
-    .where(calls.c.scheduler == sa.bindparam("scheduler"), calls.c.job_id == sa.bindparam("job_id"))
-    .order_by(calls.c.number)
-)
-_EXCLUSIONS = sa.select(exclusions).where(exclusions.c.scheduler == sa.bindparam("scheduler"))
 _OF_JOB = selection(incidents.c.scheduler == sa.bindparam("scheduler"), incidents.c.job_id == sa.bindparam("job_id"))
 _OPEN, _PAGING, _OF_RUN = selection(incidents.c.state.in_(OPEN)), selection(incidents.c.paging), selection(OF_RUN)
-_ANSWER = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == sa.bindparam("of"))
-_APPROVED_BY = (
-    sa.select(approvals.c.by)
-    .join(incidents, incidents.c.id == approvals.c.incident_id)
-    .where(
-        incidents.c.run_id == sa.bindparam("run_id"),
-        incidents.c.attempt_key == sa.bindparam("attempt_key"),
-        incidents.c.approval == CONTRADICTED,
-        approvals.c.answer == APPROVED,
-        # A run that has made a step since was no run that hangs.
-        sa.or_(
-            sa.bindparam("high_water", type_=sa.Float).is_(None), incidents.c.step_before >= sa.bindparam("high_water")
-        ),
-    )
-    .limit(1)
-)
 _RESTARTED = sa.func.coalesce(incidents.c.committed, incidents.c.updated)
 _RESTARTS_SINCE = sa.select(_RESTARTED).where(
     RESTARTS,
@@ -145,10 +77,6 @@ _PROPOSALS = selection(
         sa.func.coalesce(incidents.c.committed, incidents.c.created) > sa.bindparam("moment"),
     ),
 )
-# Without those of incidents that have ended since they were written down.
-_TIMERS = sa.select(timers).where(
-    timers.c.subject.not_in(sa.select(incidents.c.id).where(incidents.c.state.not_in(OPEN)))
-)
 
 
 class NoteMessage(Protocol):
@@ -162,79 +90,30 @@ def _note_no_message(connection: sa.Connection, incident: Incident, detail: str,
     """Note nothing."""
 
 
-@dataclass(frozen=True)
-class Exclusion:
-    """Why a job avoids a node, and until when, Unix time; for good where that is None."""
-
-    incident_id: str
-    until: float | None
-
-
 class Store:
-    """`crashpoint` is called with a name around every commit; tests make it exit there.
+    """Alerts and incidents, and by name what else is stored; `crashpoint` is as `Transactions` has it.
 
     Attributes:
+        transactions: those on the database.
+        calls: to schedulers.
+        exclusions: the nodes that jobs avoid.
+        switches: what people and storms have switched.
         note_message: called with each new state of an incident and its reason, in the transaction that stores it.
-        is_writable: whether the last attempt to store something succeeded; `check_writable` tries again.
+        database: id of the database, which a copy of it keeps.
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
-        self._engine = engine
-        self._reading = reading(engine)
-        self._turn = threading.Lock()
         self._clock = clock
-        self._crashpoint = crashpoint
+        self.transactions = Transactions(engine, clock, crashpoint)
+        self.calls = StoredCalls(self.transactions, clock)
+        self.exclusions = StoredExclusions(self.transactions)
         self.switches = Switches(engine, clock)
         self.note_message: NoteMessage = _note_no_message
+        self._intake = Intake(self._receive)
         with engine.begin() as connection:
             # A copy that is put back keeps it.
             self.database = connection.execute(_DATABASE).scalar_one_or_none() or uuid.uuid4().hex
             set_about(connection, "database", self.database)
-        self.is_writable = True
-        self._written = clock.monotonic()
-        # Raises DatabaseUnusable where the file is another one now, or damaged.
-        self.check_file = file_of(engine).check
-        self._intake = Intake(self._receive)
-
-    @contextmanager
-    def _transaction(self, name: str) -> Iterator[sa.Connection]:
-        self.check_file()
-        self._crashpoint(f"{name}: before")
-        # SQLite would try again every now and then, and in no order; threads of this process wait in turn.
-        with self._turn, self._written_down() as connection:
-            yield connection
-            self._crashpoint(f"{name}: before commit")
-        self._crashpoint(f"{name}: after commit")
-
-    @contextmanager
-    def _written_down(self) -> Iterator[sa.Connection]:
-        """Commit the statements of the caller, which holds `_turn`, and note whether that succeeds."""
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except IntegrityError:  # an answer of a database that works
-            raise
-        except SQLAlchemyError:
-            self.is_writable = False
-            raise
-        self._written = self._clock.monotonic()
-
-    def check_writable(self) -> None:
-        """Raise an error where nothing can be stored; a loop that only reads would find out too late.
-
-        A row is really written, as a transaction without a change succeeds on a full disk: at once after a failure,
-        else where nothing has been written for some seconds.
-        """
-        self.check_file()
-        with self._turn:
-            if not self.is_writable:
-                with self._written_down() as connection:
-                    set_about(connection, _ALIVE, "0" * _BALLAST_BYTES)
-            elif self._clock.monotonic() - self._written < _ALIVE_SECONDS:
-                return
-            with self._written_down() as connection:
-                set_about(connection, _ALIVE, str(self._clock.now()))
-            self.is_writable = True
 
     def receive(self, delivery: Delivery) -> None:
         """Store the alerts of a webhook; durable when it returns. For any thread: what comes together is one commit."""
@@ -242,7 +121,7 @@ class Store:
 
     def _receive(self, received: Sequence[Delivery]) -> None:
         now = self._clock.now()
-        with self._transaction("receive") as connection:
+        with self.transactions.writing("receive") as connection:
             for delivery in received:
                 keep_delivery(connection, delivery, now)
                 keep_alerts(connection, delivery.firing, "webhook", now)
@@ -250,24 +129,24 @@ class Store:
     def observe(self, firing: Sequence[Alert]) -> None:
         """Store the alerts of a poll."""
         if firing:
-            with self._transaction("observe") as connection:
+            with self.transactions.writing("observe") as connection:
                 keep_alerts(connection, firing, "poll", self._clock.now())
 
     def prune(self) -> None:
         """Delete deliveries and decided alerts that were last seen 30 days ago. Incidents stay."""
         before = self._clock.now() - _RETENTION_SECONDS
-        with self._transaction("prune") as connection:
+        with self.transactions.writing("prune") as connection:
             for statement in _PRUNE:
                 connection.execute(statement, {"before": before})
 
     def pending(self) -> list[Pending]:
         """Return the alerts that await a decision, oldest first."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return select_pending(connection)
 
     def wait(self, alert: Alert, reason: str) -> None:
         """Record what an alert waits for."""
-        with self._transaction("wait") as connection:
+        with self.transactions.writing("wait") as connection:
             change_alert(connection, alert.key, waits_for=clean(reason))
 
     def propose(
@@ -288,7 +167,7 @@ class Store:
         received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
         decided = Event(incident.updated, incident.state.value, f"{incident.action.value}: {incident.reason}")
         try:
-            with self._transaction("propose") as connection:
+            with self.transactions.writing("propose") as connection:
                 earlier = same_decision(connection, incident)
                 if earlier is None:
                     insert_incident(connection, incident)
@@ -302,7 +181,7 @@ class Store:
                     self.note_message(connection, incident, incident.reason, kind)
         except IntegrityError:
             # The unique index refused a second restart of the attempt.
-            with self._transaction("answer") as connection:
+            with self.transactions.writing("answer") as connection:
                 answer_alert(connection, pending.alert, None, dropped=False)
             return None
         if earlier is not None:
@@ -317,7 +196,7 @@ class Store:
 
         `kind` is as `NoteMessage` has it.
         """
-        with self._transaction(f"{incident.state.value} to {state.value}") as connection:
+        with self.transactions.writing(f"{incident.state.value} to {state.value}") as connection:
             moved, is_news = self._move(connection, incident, state, detail, kind, **changes)
         if is_news:
             log_change(moved, detail)
@@ -326,7 +205,7 @@ class Store:
     def join(self, pending: Pending, incident: Incident, *, answered: bool = True) -> None:
         """Let an alert belong to an incident of its attempt, which answers it; one not `answered` stays pending."""
         name = pending.alert.label("alertname")
-        with self._transaction("join") as connection:
+        with self.transactions.writing("join") as connection:
             if join(connection, incident.id, pending.alert, self._clock.now(), root=False):
                 detail = f"{name} by {pending.source} joins: {pending.alert.mode}"
                 append_event(connection, incident.id, Event(self._clock.now(), incident.state.value, detail))
@@ -335,7 +214,7 @@ class Store:
 
     def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
         """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""
-        with self._transaction(f"{incident.state.value} to withdrawn") as connection:
+        with self.transactions.writing(f"{incident.state.value} to withdrawn") as connection:
             changes: dict[str, Any] = {"action": Action.NONE, "reason": clean(reason, 1000), "paging": False}
             moved, _ = self._move(connection, incident, State.SUPPRESSED, reason, **changes)
             # Only the alert that it was decided by is refuted; those that joined may need a decision of their own.
@@ -370,62 +249,13 @@ class Store:
         self.note_message(connection, moved, detail, kind)
         return moved, True
 
-    def begin_call(self, call: Call, known: Sequence[Fact] = ()) -> int:
-        """Note a call that is about to be made, and the facts that it rests on; return its number, for `end_call`."""
-        with self._transaction("call") as connection:
-            (number,) = connection.execute(calls.insert(), asdict(call)).inserted_primary_key or (0,)
-            insert_facts(connection, call.incident_id, call.started, known, CALL)
-            incident = find_incident(connection, call.incident_id)
-        if incident is not None:
-            log_change(
-                incident, f"call {number}: {call.verb} of job {call.job_id} by {call.scheduler}", call=int(number)
-            )
-        return int(number)
-
-    def end_call(self, number: int, outcome: str) -> None:
-        """Note the answer of a call."""
-        with self._transaction("answered") as connection:
-            changes = {"answered": self._clock.now(), "outcome": outcome}
-            connection.execute(_END_CALL, {"of": number, **changes})
-            incident = next(iter(select_incidents(connection, _OF_CALL, of=number)), None)
-        if incident is not None:
-            log_change(incident, f"call {number} answered: {outcome}", call=number)
-
-    def calls_of_job(self, scheduler: str, job_id: str) -> list[Call]:
-        """Return the calls about a job, oldest first."""
-        of_job = {"scheduler": scheduler, "job_id": job_id}
-        with self._reading.begin() as connection:
-            return [Call(*row) for row in connection.execute(_CALLS_OF_JOB, of_job)]
-
-    def exclude(self, scheduler: str, job_id: str, nodes: Mapping[str, Exclusion]) -> None:
-        """Note nodes that a job is to avoid."""
-        with self._transaction("exclude") as connection:
-            for node, exclusion in nodes.items():
-                key = {"scheduler": scheduler, "job_id": job_id, "node": node}
-                connection.execute(exclusions.delete().filter_by(**key))
-                connection.execute(exclusions.insert().values(**key, **asdict(exclusion)))
-
-    def readmit(self, scheduler: str, job_id: str, nodes: Iterable[str]) -> None:
-        """Note that a job need not avoid these nodes any more."""
-        gone = exclusions.delete().filter_by(scheduler=scheduler, job_id=job_id)
-        with self._transaction("readmit") as connection:
-            connection.execute(gone.where(exclusions.c.node.in_(list(nodes))))
-
-    def exclusions(self, scheduler: str) -> dict[str, dict[str, Exclusion]]:
-        """Return what jobs avoid because of incidents, by job and node."""
-        found: dict[str, dict[str, Exclusion]] = {}
-        with self._reading.begin() as connection:
-            for row in connection.execute(_EXCLUSIONS, {"scheduler": scheduler}):
-                found.setdefault(row.job_id, {})[row.node] = Exclusion(row.incident_id, row.until)
-        return found
-
     def of_job(self, scheduler: str, job_id: str) -> list[Incident]:
         """Return every incident about a job, oldest first."""
         return self._incidents(_OF_JOB, scheduler=scheduler, job_id=job_id)
 
     def add(self, incident: Incident) -> None:
         """Store an incident that no alert has led to."""
-        with self._transaction("add") as connection:
+        with self.transactions.writing("add") as connection:
             self.insert(connection, incident)
 
     def insert(self, connection: sa.Connection, incident: Incident) -> None:
@@ -442,12 +272,12 @@ class Store:
 
     def open_since(self) -> dict[str, float]:
         """Return since when each open incident is proposed, or its work goes on."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return open_since(connection)
 
     def incident(self, incident_id: str) -> Incident:
         """Return one incident as it is now; raise KeyError."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             found = find_incident(connection, incident_id)
         if found is None:
             raise KeyError(incident_id)
@@ -462,7 +292,7 @@ class Store:
         query = sa.select(incidents.c.updated - incidents.c.created).where(
             incidents.c.state == State.DONE.value, incidents.c.run_id != (leave_out or "")
         )
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return [max(0.0, row[0]) for row in connection.execute(query)]
 
     def budgets_left(self) -> dict[tuple[str, str], int]:
@@ -495,20 +325,19 @@ class Store:
         return self._incidents(_OF_RUN, run_id=run_id, cluster=cluster)
 
     def _incidents(self, selected: sa.Select[Any], **values: object) -> list[Incident]:
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return select_incidents(connection, selected, **values)
 
     def count_by_state(self) -> dict[str, int]:
         """Return the number of incidents in each state."""
         query = sa.select(incidents.c.state, sa.func.count()).group_by(incidents.c.state)
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def answer_of(self, incident_id: str) -> tuple[str, str] | None:
         """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
-        with self._reading.begin() as connection:
-            row = connection.execute(_ANSWER, {"of": incident_id}).one_or_none()
-        return None if row is None else (row.answer, row.by)
+        with self.transactions.reading() as connection:
+            return select_answer(connection, incident_id)
 
     def decided_for(self, alert_key: str) -> Incident | None:
         """Return the incident that has answered an alert; None where it is pending, or there is none."""
@@ -522,13 +351,12 @@ class Store:
 
         An approval lapses with the next step beyond the highest of then; `high_water` is that of now.
         """
-        of_attempt = {"run_id": run_id, "attempt_key": attempt_key, "high_water": high_water}
-        with self._reading.begin() as connection:
-            return connection.execute(_APPROVED_BY, of_attempt).scalar_one_or_none()
+        with self.transactions.reading() as connection:
+            return who_approved_against_facts(connection, run_id, attempt_key, high_water)
 
     def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
         """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return select_past_restarts(connection, run_id, cluster, but)
 
     def restarts_since(
@@ -536,49 +364,37 @@ class Store:
     ) -> tuple[float, ...]:
         """Return when restarts of any run but `leave_out` were given or decided since a moment, without `but`."""
         values = {"moment": moment, "cluster": cluster, "leave_out": leave_out or "", "but": but or ""}
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return tuple(connection.execute(_RESTARTS_SINCE, values).scalars())
 
     def proposals_since(self, moment: float) -> list[Incident]:
         """Return the restarts that have not been begun, and those that were decided or given since a moment."""
         return self._incidents(_PROPOSALS, moment=moment)
 
-    def timers(self) -> list[StoredTimer]:
-        """Return the timers as they were last written down, without those of incidents that have ended since."""
-        with self._reading.begin() as connection:
-            return [StoredTimer(**row._asdict()) for row in connection.execute(_TIMERS)]
-
-    def keep_timers(self, running: Sequence[StoredTimer]) -> None:
-        """Write down the timers that run; all others are over."""
-        with self._transaction("timers") as connection:
-            connection.execute(timers.delete())
-            if running:
-                connection.execute(timers.insert(), [asdict(each) for each in running])
-
     def restarts(self) -> dict[str, int]:
         """Return how often each run was restarted by what is on record, those included that a person has adopted."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return count_restarts(connection)
 
     def note_unrecorded(self, run_id: str, restarts: int) -> None:
         """Note that the run was restarted more often than is on record, for `adopt`."""
-        with self._transaction("unrecorded") as connection:
+        with self.transactions.writing("unrecorded") as connection:
             note_unrecorded(connection, run_id, restarts)
 
     def suspects_of(self, incident_id: str) -> set[str]:
         """Return the nodes of which a defect was known at the decision about an incident."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             known = facts_as_json(connection, incident_id)
         return {fact["subject"].removeprefix("node ") for fact in known if fact["source"] == NODES}
 
     def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return what each of these incidents was decided by, for a program: its alerts and facts."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return decided_by(connection, ids)
 
     def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
         """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""
-        with self._reading.begin() as connection:
+        with self.transactions.reading() as connection:
             return read_log(connection, run_id, limit)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+import sqlalchemy as sa
+
+from trainwarden_remediator.database.schema import incidents, timers
+from trainwarden_remediator.incidents.incident_rows import OPEN
 from trainwarden_remediator.observe.world import Clock
-from trainwarden_remediator.store.store import Store, StoredTimer
+from trainwarden_remediator.store.transactions import Transactions
 
 # What a process that is killed forgets of a wait, at most.
 _KEEP_SECONDS = 5.0
@@ -18,6 +22,28 @@ class _Timer:
     detail: str
 
 
+@dataclass(frozen=True)
+class StoredTimer:
+    """How long something had lasted when it was written down, in seconds."""
+
+    subject: str
+    kind: str
+    elapsed: float
+    detail: str
+
+
+# Without those of incidents that have ended since they were written down.
+_STORED = sa.select(timers).where(
+    timers.c.subject.not_in(sa.select(incidents.c.id).where(incidents.c.state.not_in(OPEN)))
+)
+
+
+def stored_timers(transactions: Transactions) -> list[StoredTimer]:
+    """Return the timers as they were last written down."""
+    with transactions.reading() as connection:
+        return [StoredTimer(**row._asdict()) for row in connection.execute(_STORED)]
+
+
 class Timers:
     """Measures how long something lasts, by subject and kind, while the remediator runs.
 
@@ -25,13 +51,14 @@ class Timers:
     threads.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, transactions: Transactions, clock: Clock) -> None:
+        self._transactions = transactions
         self._clock = clock
         self._kept_at = clock.monotonic()
         self._changed = False
         self._timers = {
-            (each.subject, each.kind): _Timer(each.elapsed, self._kept_at, each.detail) for each in store.timers()
+            (each.subject, each.kind): _Timer(each.elapsed, self._kept_at, each.detail)
+            for each in stored_timers(transactions)
         }
 
     def wait(self, subject: str, kind: str, detail: str = "") -> float:
@@ -78,12 +105,14 @@ class Timers:
             self._keep()
 
     def _keep(self) -> None:
-        self._store.keep_timers(
-            [
-                StoredTimer(subject, kind, self._elapsed(timer), timer.detail)
-                for (subject, kind), timer in self._timers.items()
-            ]
-        )
+        running = [
+            asdict(StoredTimer(subject, kind, self._elapsed(timer), timer.detail))
+            for (subject, kind), timer in self._timers.items()
+        ]
+        with self._transactions.writing("timers") as connection:
+            connection.execute(timers.delete())
+            if running:
+                connection.execute(timers.insert(), running)
         self._kept_at, self._changed = self._clock.monotonic(), False
 
     def _elapsed(self, timer: _Timer) -> float:

@@ -367,7 +367,7 @@ class AnyOrderOfBadNodes(AnyOrder):
         assert self.nodes.drained_too_long() == [], "a drain has no end"
         if not cluster.over:
             assert cluster.excluded == USERS, "an exclusion has no end"
-            assert simulation.store.exclusions(self.driver.name).get(cluster.job_id, {}) == {}
+            assert simulation.store.exclusions.of_scheduler(self.driver.name).get(cluster.job_id, {}) == {}
 
 
 # How many histories of each `make test` runs, 500 and more; those of three runs take several times as long.

@@ -91,7 +91,7 @@ MUTATIONS = (
         "return incident.calls > 0 and self._timers.wait(incident.id, _UNANSWERED) < self._window",
         "return False",
     ),
-    _one("timers: none outlives the process", TIMERS, "for each in store.timers()", "for each in ()"),
+    _one("timers: none outlives the process", TIMERS, "for each in stored_timers(transactions)", "for each in ()"),
     _one(
         "timers: by the wall clock",
         TIMERS,
@@ -184,7 +184,7 @@ MUTATIONS = (
         'keep_alerts(connection, delivery.firing, "webhook", now)',
         "pass",
     ),
-    _one("record: a call is not written down", ACT, "number = self._store.begin_call(made, known)", "number = 0"),
+    _one("record: a call is not written down", ACT, "number = self._store.calls.begin(made, known)", "number = 0"),
     _one(
         "storm: not read before the call",
         OBJECTIONS,

@@ -98,13 +98,14 @@ READS: dict[str, tuple[str, ...]] = {
     "of_job": ("incidents",),
     "past_restarts": ("incidents",),
     "restarts": ("incidents", "about"),
-    "calls_of_job": ("calls",),
     "suspects_of": ("facts",),
     "answer_of": ("approvals",),
     "approved_against_facts": ("incidents", "approvals"),
-    "exclusions": ("exclusions",),
+    "calls.of_job": ("calls",),
+    "exclusions.of_scheduler": ("exclusions",),
+    "switches.storm": ("switches",),
+    "switches.resumed": ("switches",),
 }
-READS_OF_SWITCHES = ("storm", "resumed")
 
 
 class Memory:
@@ -118,9 +119,9 @@ class Memory:
         self._looks = True
         self._known: dict[object, tuple[object, Any]] = {}
         for name, tables in READS.items():
-            setattr(store, name, self._remembered(name, tables, getattr(store, name)))
-        for name in READS_OF_SWITCHES:
-            setattr(store.switches, name, self._remembered(name, ("switches",), getattr(store.switches, name)))
+            *of_part, method = name.split(".")
+            part = functools.reduce(getattr, of_part, store)
+            setattr(part, method, self._remembered(name, tables, getattr(part, method)))
         self._observe_anew = store.observe
         store.observe = self._observe  # type: ignore[method-assign]
         self._proposals_since = store.proposals_since

@@ -193,7 +193,7 @@ class Simulation(ReportedRuns):
         self.store = Store(engine, self.clock, self._point)
         self.store.note_message = self._note_state
         self._memory = Memory(self.store, self._database) if self._remember else None
-        timers = Timers(self.store, self.clock)
+        timers = Timers(self.store.transactions, self.clock)
         self.metrics = metrics = Metrics(["prometheus", "sim"], self.clock.monotonic)
         drivers = {"sim": CountedDriver(self.driver, metrics.read)}
         world = World(

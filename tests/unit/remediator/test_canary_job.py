@@ -236,7 +236,7 @@ def test_it_counts_in_no_budget_of_the_fleet_and_in_no_recovery_of_users(make: M
 def test_people_hear_of_it_only_when_it_needs_one(make: Make, faults: list[str], kinds: set[str]) -> None:
     simulation = broken(make)
     simulation.driver.faults = faults
-    engine = simulation.store._engine  # the same database
+    engine = simulation.engine  # the same database
     simulation.store.note_message = Outbox(engine, simulation.clock, ["slack"]).note
     simulation.tick(120, every=5)
     with engine.begin() as connection:
@@ -272,7 +272,7 @@ def test_the_metrics_tell_since_when_it_is_expected_and_when_it_was_healed(tmp_p
 
     simulation = broken(make, runs=2)
     simulation.tick(120, every=5)
-    engine = simulation.store._engine  # the same database
+    engine = simulation.engine  # the same database
     healed = simulation.store.of_run(RUN_ID)[0].updated
     found = values([*CanaryHealings(engine, simulation.clock, expected=True).families()])
     assert found["last_healed_timestamp_seconds"] == healed

@@ -40,7 +40,9 @@ from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.nodes import SuspectNodes
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import load_policy
-from trainwarden_remediator.store.store import Exclusion, Store
+from trainwarden_remediator.store.exclusions import Exclusion
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import stored_timers
 
 HOUR = 3600.0
 
@@ -73,7 +75,7 @@ class Restarting(Simulation):
         assert self.store.of_run(self.cluster.run_id)[-1].state is State.DONE
         assert self.cluster.violations == []
         assert self.store.pending() == []
-        assert self.store.timers() == [], "nothing is waited for any more"
+        assert stored_timers(self.store.transactions) == [], "nothing is waited for any more"
 
 
 class CapturedBefore(Restarting):
@@ -112,7 +114,7 @@ class RestartedElsewhere(Restarting):
     def check(self) -> None:
         super().check()
         assert self.cluster.excluded == {"of-its-user"}, "no more is taken back than was added"
-        assert self.store.exclusions("sim") == {}
+        assert self.store.exclusions.of_scheduler("sim") == {}
 
 
 class CanaryHealed(Restarting):
@@ -338,7 +340,7 @@ class Draining(Dying):
         self.simulation = Simulation(folder)  # its incident is the reason of the drains
         [incident] = self.simulation.settle()
         end = self.clock.now() + HOUR
-        self.simulation.store.exclude("slurm", JOB, {name: Exclusion(incident.id, end) for name in self.nodes})
+        self.simulation.store.exclusions.note("slurm", JOB, {name: Exclusion(incident.id, end) for name in self.nodes})
         self.simulation.close()
         self.restart()
 

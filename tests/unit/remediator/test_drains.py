@@ -12,7 +12,8 @@ from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.act.drains import Change, Drains, changes, is_over, reason_of
 from trainwarden_remediator.database.database import open_database
-from trainwarden_remediator.store.store import Exclusion, Store
+from trainwarden_remediator.store.exclusions import Exclusion
+from trainwarden_remediator.store.store import Store
 
 NOW = 1_800_000_000.0
 OURS = reason_of("i-1", NOW)

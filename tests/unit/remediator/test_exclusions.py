@@ -45,7 +45,7 @@ def test_the_nodes_are_excluded_before_the_release_and_readmitted_when_that_is_o
     simulation.cluster.state = JobState.WAITING
     simulation.tick(70, every=5)
     assert simulation.cluster.excluded == {"users"}
-    assert simulation.store.exclusions("sim") == {}
+    assert simulation.store.exclusions.of_scheduler("sim") == {}
     assert simulation.cluster.violations == []
 
 

@@ -290,7 +290,7 @@ def sim(tmp_path: Path) -> Iterator[Simulation]:
 
 def freeze(sim: Simulation, until: float | None = None) -> None:
     values = {"name": "freeze", "scope": "", "value": "", "by": "ann", "reason": "fabric work", "at": sim.clock.now()}
-    with sim.store._engine.begin() as connection:
+    with sim.engine.begin() as connection:
         connection.execute(switches.insert().values(**values, until=until))
 
 

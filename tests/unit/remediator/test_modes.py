@@ -90,7 +90,7 @@ def decided(sim: Simulation) -> Incident:
 def score(sim: Simulation, seconds: float = 120.0) -> dict[tuple[str, str], int]:
     sim.clock.elapsed += seconds
     sim.scores.settle()
-    with sim.store._engine.begin() as connection:
+    with sim.engine.begin() as connection:
         found = read_scores(connection)
     return {key: count for each in found.values() for key, count in each.counts.items()}
 

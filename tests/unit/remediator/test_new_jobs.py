@@ -8,7 +8,7 @@ from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS,
 from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob, Shape
 from trainwarden_remediator.incidents.incident import Action, State
-from trainwarden_remediator.store.store import Exclusion
+from trainwarden_remediator.store.exclusions import Exclusion
 from trainwarden_remediator.store.switches import freeze
 
 both_shapes = pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.RESUBMIT], ids=["submit", "resubmit"])
@@ -371,7 +371,7 @@ def test_nodes_that_the_old_job_avoids_for_a_while_are_taken_back_from_the_new_o
     [incident] = simulation.settle()
     assert incident.successor
     simulation.cluster.excluded = {"of-its-user", "bad1"}
-    simulation.store.exclude("sim", simulation.cluster.job_id, {"bad1": Exclusion(incident.id, 0.0)})
+    simulation.store.exclusions.note("sim", simulation.cluster.job_id, {"bad1": Exclusion(incident.id, 0.0)})
     simulation.cluster.crash()
     simulation.settle()
     assert simulation.cluster.job_id != incident.successor

@@ -203,7 +203,7 @@ def test_hours_lost_and_saved_are_counted(priced: Callable[..., Simulation]) -> 
     assert say(sim, "approve") == 0
     sim.settle()
     assert sim.store.of_run(RUN)[0].state is State.DONE
-    values = {family.name: family.samples[0].value for family in GpuHours(sim.store._engine).families()}
+    values = {family.name: family.samples[0].value for family in GpuHours(sim.engine).families()}
     assert values["trainwarden_remediator_gpu_hours_lost"] == 12.0
     # 64 GPUs for somewhat less than half an hour.
     assert 30 < values["trainwarden_remediator_gpu_hours_saved"] < 32

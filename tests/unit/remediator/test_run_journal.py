@@ -115,7 +115,7 @@ def without_a_mark(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def frozen(simulation: Simulation, _monkeypatch: pytest.MonkeyPatch) -> None:
-    with simulation.store._engine.begin() as connection:
+    with simulation.engine.begin() as connection:
         freeze(connection, RUN, "ann", "fabric work", simulation.clock.now(), None)
 
 

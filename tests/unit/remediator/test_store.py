@@ -220,15 +220,15 @@ def test_a_full_disk_is_noticed_by_what_cannot_be_stored_until_something_can(tmp
     store = Store(engine, FakeClock())
     large = Alert({**ALERT.labels, "text": "x" * 100_000}, 100.0)
     with full_disk(engine):
-        store.check_writable()
+        store.transactions.check_writable()
         with pytest.raises(OperationalError, match="full"):
             store.receive(Delivery("x", (large,), 0))
         for _ in range(3):
-            assert not store.is_writable
+            assert not store.transactions.is_writable
             with pytest.raises(OperationalError, match="full"):
-                store.check_writable()
-    store.check_writable()
-    assert store.is_writable
+                store.transactions.check_writable()
+    store.transactions.check_writable()
+    assert store.transactions.is_writable
     store.receive(Delivery("x", (large,), 0))
     assert pending(store) == [large]
     engine.dispose()
@@ -244,21 +244,21 @@ def test_where_nothing_is_stored_a_row_is_written_every_few_seconds(tmp_path: Pa
             query = sa.select(about.c.value).where(about.c.key == "alive")
             return connection.execute(query).scalar_one_or_none()
 
-    store.check_writable()
+    store.transactions.check_writable()
     assert written() is None
     clock.elapsed += 10
-    store.check_writable()
+    store.transactions.check_writable()
     first = written()
     assert first is not None
     clock.elapsed += 9
-    store.check_writable()
+    store.transactions.check_writable()
     assert written() == first
     store.observe([ALERT])
     clock.elapsed += 9
-    store.check_writable()
+    store.transactions.check_writable()
     assert written() == first, "something else was written"
     clock.elapsed += 1
-    store.check_writable()
+    store.transactions.check_writable()
     assert written() != first
     for each in (engine, beside):
         each.dispose()

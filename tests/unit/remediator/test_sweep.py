@@ -12,6 +12,7 @@ from tests.unit.remediator.simulation import Crash, Simulation
 from trainwarden_remediator.act.sweep import ALERT
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import Action, State
+from trainwarden_remediator.store.timers import stored_timers
 
 
 @pytest.fixture
@@ -51,10 +52,10 @@ def test_a_job_that_was_held_for_an_incident_whose_database_is_lost_is_released(
 def test_what_somebody_else_has_released_is_waited_for_no_more(simulation: Simulation) -> None:
     _dies_between_hold_and_release(simulation)
     simulation.tick(20, every=5)
-    assert simulation.store.timers() != []
+    assert stored_timers(simulation.store.transactions) != []
     simulation.cluster.release()
     simulation.tick(70, every=5)
-    assert simulation.store.timers() == []
+    assert stored_timers(simulation.store.transactions) == []
 
 
 def held_jobs(simulation: Simulation) -> dict[str, float]:
@@ -195,8 +196,8 @@ def test_a_job_about_which_a_person_was_paged_is_left_to_that_person(simulation:
 def test_each_call_is_on_record_before_it_is_made_and_its_answer_after(simulation: Simulation) -> None:
     simulation.crash_at_name = "prepare: after call"
     simulation.tick(2)
-    [unanswered] = simulation.store.calls_of_job("sim", "17")
+    [unanswered] = simulation.store.calls.of_job("sim", "17")
     assert (unanswered.verb, unanswered.generation, unanswered.outcome) == ("prepare", 0, None)
     simulation.settle()
-    calls = simulation.store.calls_of_job("sim", "17")
+    calls = simulation.store.calls.of_job("sim", "17")
     assert [(each.verb, each.outcome) for each in calls] == [("prepare", None), ("commit", "accepted")]

@@ -49,7 +49,7 @@ def test_the_old_start_that_is_seen_ended_is_not_taken_for_the_new_one(
     """The launcher has taken the restart, ended the old start, and has not begun the new one yet."""
     clock = FakeClock()
     world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
-    timers = Timers(Store(open_database(tmp_path), clock), clock)
+    timers = Timers(Store(open_database(tmp_path), clock).transactions, clock)
     reading = ScheduledJob("7", "r", generation, JobState.FAILED, "failed", None, {"i": 1})
     verifier = Verifier(world, timers, 1800.0)
     assert verifier.verify(INCIDENT, reading, RestartProgress.STARTED) == Verification(State.VERIFYING, detail)
@@ -99,7 +99,7 @@ def test_why_the_new_start_waits_is_noted_once_and_what_never_comes_pages(tmp_pa
     """All nodes that it could use are excluded: SLURM shows a reason, and would wait for ever."""
     clock = FakeClock()
     world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
-    timers = Timers(Store(open_database(tmp_path), clock), clock)
+    timers = Timers(Store(open_database(tmp_path), clock).transactions, clock)
     verifier = Verifier(world, timers, 1800.0)
 
     def verify(reason: str, *, never: bool = False) -> Verification | None:

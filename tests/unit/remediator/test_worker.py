@@ -55,7 +55,7 @@ def test_a_webhook_that_cannot_be_stored_shows_until_one_could_be(simulation: Si
     """Nothing else is to be written meanwhile."""
     simulation.silenced = True
     simulation.worker.run_once()
-    with full_disk(simulation.store._engine):
+    with full_disk(simulation.engine):
         simulation.worker.run_once()
         assert loop_success(simulation) == 1
         labels = {**simulation.alerts_now()[0].labels, "text": "x" * 100_000}
