@@ -18,26 +18,21 @@ from typing import Any
 import trainwarden
 from trainwarden.clients.process import keep_child_status
 from trainwarden.command_line import CommandLine
-from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.service_log import FORMATS, log_to_stderr
-from trainwarden_remediator.canary_job.command import add_flags, keep_canary
+from trainwarden.service_log import log_to_stderr
+from trainwarden_remediator.canary_job.command import add_canary_flags, keep_canary
 from trainwarden_remediator.commands.ray_register import add_register_flags, register
-from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from, usable_settings
+from trainwarden_remediator.config import RemediatorSettings, duration_of, settings_from, usable_settings
 from trainwarden_remediator.errors import ConfigError, RemediatorError
+from trainwarden_remediator.flags import USUAL, add_service_flags
 from trainwarden_remediator.incidents.incident import clean
-from trainwarden_remediator.policies.modes import MODES, OPT_IN
-from trainwarden_remediator.policies.policy import DEFAULT_POLICY, load_policy, shipped
+from trainwarden_remediator.policies.policy import load_policy
 from trainwarden_remediator.policies.policy_file import FAILURE_MODES
 
 PROGRAM = "trainwarden-remediator"
 _UNPROTECTED = "--webhook-token-file: missing; there is no mode without a token"
 _MISUSE = 2
-# What `--help` shows.
-_USUAL = ("--webhook-token-file", "--policy", "--mode-of-action", "--driver")
-
-
 # Of a command; where it is given before the command, or not at all, that of the service counts.
 _STATE_DIR: dict[str, Any] = {
     "type": Path,
@@ -53,20 +48,19 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Takes alerts from Alertmanager, and restarts once where a policy allows it.",
         allow_abbrev=False,
-        usual=_USUAL,
+        usual=USUAL,
     )
     top.add_argument("--version", action="version", version=f"{PROGRAM} {trainwarden.__version__}")
-    _serving(top)
-    _drivers(top)
-    _messages(top)
-    _timing(top)
+    top.set_defaults(run=_serve)
+    add_service_flags(top)
     known = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
     check = known.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
     check.add_argument("file", metavar="FILE", help="a policy file, or the name of a shipped one")
     check.add_argument("--json", action="store_true", help="print JSON")
+    check.set_defaults(run=_check_policy)
     known.add_parser(
         "check-config", help="check all files that the flags before it name; status 0 if they are right, 2 if not"
-    )
+    ).set_defaults(run=_check_config)
     again = known.add_parser("replay", help="show what a policy would have done with failures on record, or with a log")
     source = again.add_mutually_exclusive_group()
     source.add_argument("--state-dir", **_STATE_DIR)
@@ -75,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("--run-id", metavar="RUN", help="of a database: only this run")
     again.add_argument("--mode", choices=FAILURE_MODES, default="crash", help="of a log, default %(default)s")
     again.add_argument("--json", action="store_true", help="print JSON")
+    again.set_defaults(run=_replay)
     shown = known.add_parser("decisions", help="show what was decided and done, beside a running remediator")
     _on_database(shown)
     shown.add_argument("--run-id", metavar="RUN", help="only this run")
@@ -122,25 +117,31 @@ def parser() -> argparse.ArgumentParser:
         help="resume nodes that the remediator has drained, and no others; give the flags of the service before it",
     )
     resuming.add_argument("nodes", nargs="+", metavar="NODE")
+    resuming.set_defaults(run=_undrain)
     of_ray = known.add_parser("ray", help="prepare restarts of Ray jobs; give the flags of the service before it")
     ray_steps = of_ray.add_subparsers(dest="step", metavar="STEP", required=True)
     noted = ray_steps.add_parser(
         "register", help="note what Ray does not return of a job, and its next start needs, in --ray-template-dir"
     )
     add_register_flags(noted)
+    noted.set_defaults(run=_register)
     doctor = known.add_parser(
         "doctor",
         help="show what SLURM lets this user do, and whether each job could be brought back; give the flags of the "
         "service before it",
     )
     doctor.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
-    add_flags(known.add_parser("canary", help="keep a job that breaks on schedule, for --canary to heal"))
+    doctor.set_defaults(run=_doctor)
+    canary = known.add_parser("canary", help="keep a job that breaks on schedule, for --canary to heal")
+    add_canary_flags(canary)
+    canary.set_defaults(run=keep_canary)
     return top
 
 
 def _on_database(command: argparse.ArgumentParser) -> None:
     command.add_argument("--state-dir", **_STATE_DIR)
     command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_on_record)
 
 
 def _which(command: argparse.ArgumentParser) -> None:
@@ -157,263 +158,30 @@ def _run_id(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _serving(top: argparse.ArgumentParser) -> None:
-    group = top.add_argument_group("serving")
-    group.add_argument(
-        "--web.listen-address",
-        dest="listen_address",
-        default="127.0.0.1:9746",
-        metavar="HOST:PORT",
-        help="where to listen, default %(default)s; port 0 takes a free one",
-    )
-    group.add_argument(
-        "--web.port-file",
-        dest="port_file",
-        type=Path,
-        metavar="FILE",
-        help="a file that holds the address really bound, as HOST:PORT, while the remediator runs",
-    )
-    group.add_argument(
-        "--web.config.file",
-        dest="web_config_file",
-        type=Path,
-        metavar="FILE",
-        help="TLS, client certificates and users, in exporter-toolkit's format; read again when it changes",
-    )
-    group.add_argument(
-        "--webhook-token-file",
-        type=Path,
-        metavar="FILE",
-        help="the bearer token that the webhook and the API check, read again when it changes; required",
-    )
-    group.add_argument(
-        "--state-dir",
-        type=Path,
-        default=default_state_dir(dict(os.environ)),
-        metavar="DIR",
-        help="the database, on a local file system, default %(default)s",
-    )
-    group.add_argument(
-        "--webhook-user",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a user of --web.config.file who may call the webhook and the API with a password instead; repeatable",
-    )
-    group.add_argument(
-        "--alertmanager-url",
-        action="append",
-        metavar="URL",
-        help=f"default {DEFAULT_ALERTMANAGER}; repeatable, for several that stand for each other",
-    )
-    group.add_argument("--prometheus-url", default="http://127.0.0.1:9090", metavar="URL", help="default %(default)s")
-    for name, tool in (("alertmanager", "amtool"), ("prometheus", "promtool")):
-        group.add_argument(
-            f"--{name}-http-config-file",
-            type=Path,
-            metavar="FILE",
-            help=f"credentials and certificates for it, in the format of {tool} --http.config.file",
-        )
-    group.add_argument(
-        "--cluster",
-        default="",
-        metavar="NAME",
-        help="the value of the label cluster whose alerts are taken; default: alerts of every cluster",
-    )
-    group.add_argument(
-        "--policy",
-        default=DEFAULT_POLICY,
-        metavar="NAME|FILE",
-        help=f"a policy file, or one of {', '.join(shipped())}; default %(default)s",
-    )
-    group.add_argument(
-        "--policy-dir",
-        type=Path,
-        metavar="DIR",
-        help="policy files that a run may select by name without .yaml, beside the shipped ones",
-    )
-    group.add_argument(
-        "--run-policy",
-        action="append",
-        default=[],
-        metavar="GLOB=NAME",
-        help="the policy of the runs whose id matches, whatever their record selects; repeatable, the first counts",
-    )
-    group.add_argument(
-        "--mode-of-action",
-        choices=(OPT_IN, *MODES),
-        default=OPT_IN,
-        help="whether decisions are carried out: opt-in, the default, for runs that the operator or their own record "
-        "gives a policy by name; observe for none, canary for a part of the runs, act for all",
-    )
-    group.add_argument(
-        "--canary",
-        action="store_true",
-        help="a canary is kept in this cluster (the command canary): heal it in every mode, and report for how long it "
-        "was not healed",
-    )
-    group.add_argument(
-        "--canary-user",
-        default="",
-        metavar="USER",
-        help="the user of the canary's job, default the remediator's own: no other job is taken for the canary",
-    )
-    group.add_argument(
-        "--runs-dir",
-        type=Path,
-        metavar="DIR",
-        help="the run records, if the remediator can read them: completed attempts are left alone, restarts announced",
-    )
-    group.add_argument(
-        "--log.level",
-        dest="log_level",
-        choices=("debug", "info", "warning", "error"),
-        default="info",
-        help="default %(default)s",
-    )
-    group.add_argument(
-        "--log.format", dest="log_format", choices=FORMATS, default="text", help="of its log, default %(default)s"
-    )
-
-
-def _drivers(top: argparse.ArgumentParser) -> None:
-    group = top.add_argument_group("schedulers")
-    group.add_argument(
-        "--driver",
-        action="append",
-        default=[],
-        choices=("local", "slurm", "ray"),
-        help="a scheduler to act on, repeatable; without any, decisions are only recorded",
-    )
-    group.add_argument("--local-launcher-url", metavar="URL", help="where the local launcher listens")
-    group.add_argument("--local-launcher-token-file", type=Path, metavar="FILE", help="its bearer token")
-    group.add_argument("--slurm-bin-dir", type=Path, metavar="DIR", help="where squeue and scontrol are, default PATH")
-    group.add_argument(
-        "--slurm-allow-user",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="act on this user's jobs too, repeatable; by default only on the remediator's own user's",
-    )
-    group.add_argument(
-        "--ray-address",
-        default="http://127.0.0.1:8265",
-        metavar="URL",
-        help="Ray's dashboard, default %(default)s; with --ray-head-pod as the pod sees it",
-    )
-    group.add_argument(
-        "--ray-token-file",
-        type=Path,
-        metavar="FILE",
-        help="the token that the dashboard requires, read for each request, default $RAY_AUTH_TOKEN",
-    )
-    group.add_argument("--ray-ca-file", type=Path, metavar="FILE", help="trusted instead of the system's certificates")
-    group.add_argument(
-        "--ray-template-dir",
-        type=Path,
-        metavar="DIR",
-        help="what entrypoints reserve and copies of packages, by run; `ray register` writes it",
-    )
-    group.add_argument(
-        "--ray-head-pod",
-        metavar="POD",
-        help="reach the dashboard through kubectl exec into this pod; svc/NAME and deploy/NAME mean a pod of theirs",
-    )
-    group.add_argument("--ray-namespace", metavar="NAME", help="namespace of the pod, default kubectl's")
-    group.add_argument("--ray-container", metavar="NAME", help="container of the pod, default its first")
-    group.add_argument("--ray-kubectl", default="kubectl", metavar="FILE", help="default %(default)s")
-    group.add_argument(
-        "--slurm-resubmit",
-        action="store_true",
-        help="submit jobs again, under a new id, that cannot be requeued (--no-requeue), as their owner; by default "
-        "they are left alone",
-    )
-    group.add_argument(
-        "--slurm-drain-nodes",
-        default="0",
-        metavar="N",
-        help="drain nodes that restarts avoid for broken hardware, at most N at a time, default %(default)s: none",
-    )
-
-
-def _messages(top: argparse.ArgumentParser) -> None:
-    text = "Off unless configured. Each decision, refusal, outcome and hand-over to a person is sent at least once."
-    group = top.add_argument_group("messages to people", text)
-    group.add_argument(
-        "--notify-slack-url-file",
-        type=Path,
-        metavar="FILE",
-        help="a file with the address of an incoming webhook of Slack's, read for each message",
-    )
-    group.add_argument(
-        "--notify-sns-topic", metavar="ARN", help="a topic of SNS; needs boto3, which finds credentials by itself"
-    )
-
-
-def _timing(top: argparse.ArgumentParser) -> None:
-    group = top.add_argument_group("timing", "Durations are seconds, or carry units: 500ms, 5s, 1h30m, 1d.")
-    for flag, default, text in (
-        ("--poll-interval", "5s", "between two polls of Alertmanager"),
-        ("--busy-interval", "1s", "between two readings of the scheduler while a restart is under way"),
-        ("--http-timeout", "5s", "for Prometheus, Alertmanager and the local launcher"),
-        ("--slurm-timeout", "20s", "for one call of squeue or scontrol; after that its effect is in doubt"),
-        ("--ray-timeout", "20s", "for one call to Ray's dashboard; after that its effect is in doubt"),
-        ("--slurm-interval", "15s", "for which an answer of squeue is reused while nothing depends on it"),
-        ("--doubt-window", "60s", "during which a call that is in doubt is not repeated"),
-        ("--capture-timeout", "30s", "for the capture of stacks before a job that runs is ended, at most 30s"),
-        ("--verify-timeout", "30m", "from the new start until its step must have passed the old one"),
-    ):
-        group.add_argument(flag, default=default, metavar="DURATION", help=f"{text}, default %(default)s")
-    group.add_argument(
-        "--max-actions",
-        default="4",
-        metavar="N",
-        help="calls to schedulers that may be under way at a time, default %(default)s",
-    )
-    group.add_argument(
-        "--storm-runs",
-        default="5",
-        metavar="N",
-        help="runs that may be restarted within --storm-window; more are a storm: nothing is, default %(default)s",
-    )
-    group.add_argument("--storm-window", default="10m", metavar="DURATION", help="default %(default)s")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = parser().parse_args(argv)
     keep_child_status()
     try:
-        if arguments.command == "check-policy":
-            return _check_policy(arguments.file, as_data=arguments.json)
-        if arguments.command == "check-config":
-            return _check_config(arguments)
-        if arguments.command == "replay":
-            return _replay(arguments)
-        if arguments.command == "doctor":
-            return _doctor(arguments)
-        if arguments.command == "ray":
-            return _register(arguments)
-        if arguments.command == "undrain":
-            return _undrain(arguments)
-        if arguments.command == "canary":
-            return keep_canary(arguments)
-        if arguments.command is not None:
-            return _on_record(arguments)
-        return _serve(arguments)
+        status: int = arguments.run(arguments)
+        return status
     except BrokenPipeError:
         return 0
     except (RemediatorError, UsageError) as error:
         for problem in error.problems if isinstance(error, ConfigError) else (error,):
-            print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
+            _complain(problem)
         return _MISUSE
 
 
-def _check_policy(name: str, *, as_data: bool) -> int:
-    policy = load_policy(name)
+def _complain(problem: object) -> None:
+    print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
+
+
+def _check_policy(arguments: argparse.Namespace) -> int:
+    policy = load_policy(arguments.file)
     for warning in policy.warnings():
-        print(f"{PROGRAM}: warning: {warning}", file=sys.stderr)
-    if as_data:
+        _complain(f"warning: {warning}")
+    if arguments.json:
         rules = {
             mode: {"class_name": rule.class_name, "max_retries": rule.max_retries}
             for mode, rule in policy.rules.items()
@@ -435,9 +203,9 @@ def _check_config(arguments: argparse.Namespace) -> int:
     if arguments.webhook_token_file is None:
         problems = [_UNPROTECTED, *(each for each in problems if not each.startswith("--webhook-token-file:"))]
     for problem in problems:
-        print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
+        _complain(problem)
     for warning in checked.warnings:
-        print(f"{PROGRAM}: warning: {clean(warning, 4000)}", file=sys.stderr)
+        _complain(f"warning: {warning}")
     print(checked.as_text(), end="")
     return _MISUSE if problems else 0
 
@@ -465,13 +233,13 @@ def _on_record(arguments: argparse.Namespace) -> int:
     if arguments.command == "adopt":
         return commands.accept(state_dir, arguments.run_id, as_data=as_data)
     if arguments.command == "score":
-        since = None if arguments.since is None else _seconds("--since", arguments.since)
+        since = None if arguments.since is None else duration_of("--since", arguments.since)
         return commands.show_score(state_dir, arguments.of_policy, since, as_data=as_data)
     if arguments.command in ("approve", "veto"):
         answer = APPROVED if arguments.command == "approve" else VETOED
         return commands.answer_restart(state_dir, arguments.incident, answer, as_data=as_data)
     if arguments.command == "freeze":
-        seconds = None if arguments.seconds is None else _seconds("--for", arguments.seconds)
+        seconds = None if arguments.seconds is None else duration_of("--for", arguments.seconds)
         run_id = arguments.run_id or ""
         return commands.stop_restarts(state_dir, run_id, arguments.reason, seconds, as_data=as_data)
     if arguments.command == "unfreeze":
@@ -481,37 +249,33 @@ def _on_record(arguments: argparse.Namespace) -> int:
     return commands.verify_audit(state_dir, arguments.expect, as_data=as_data)
 
 
-def _seconds(flag: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigError([f"{flag}: {error}"]) from None
-
-
 def _doctor(arguments: argparse.Namespace) -> int:
     from trainwarden_remediator.commands.doctor import examine  # noqa: PLC0415  # see above
 
-    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
-    return examine(settings_from(arguments), arguments.format)
+    return examine(_settings_of_no_service(arguments), arguments.format)
 
 
 def _register(arguments: argparse.Namespace) -> int:
-    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
     if arguments.ray_template_dir is not None:
         arguments.ray_template_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return register(settings_from(arguments), arguments)
+    return register(_settings_of_no_service(arguments), arguments)
 
 
 def _undrain(arguments: argparse.Namespace) -> int:
     from trainwarden_remediator.act.drains import undrain  # noqa: PLC0415  # see above
     from trainwarden_remediator.drivers.slurm import slurm_client  # noqa: PLC0415  # see above
 
-    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
-    settings = settings_from(arguments)
+    settings = _settings_of_no_service(arguments)
     problems = undrain(slurm_client(settings.slurm_bin_dir, settings.slurm_timeout), arguments.nodes)
     for problem in problems:
-        print(f"{PROGRAM}: {problem}", file=sys.stderr)
+        _complain(problem)
     return 1 if problems else 0
+
+
+def _settings_of_no_service(arguments: argparse.Namespace) -> RemediatorSettings:
+    """Return the settings of a command that receives nothing, and so needs no token."""
+    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)
+    return settings_from(arguments)
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -137,6 +137,14 @@ def usable_settings(
                 setattr(taken, name, getattr(defaults, name))
 
 
+def duration_of(flag: str, text: str) -> float:
+    """Return the seconds of a duration that was given for a flag of a command; raises ConfigError."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError([f"{flag}: {error}"]) from None
+
+
 def read_token(flag: str, path: Path) -> str:
     """Return the token in a file, stripped; raises ConfigError if it is missing, empty or no printable ASCII."""
     try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from trainwarden.duration import parse_duration
 from trainwarden.service_log import log_to_stderr
+from trainwarden_remediator.config import duration_of
 from trainwarden_remediator.errors import ConfigError
 
 _INTERRUPTED = 130
 
 
-def add_flags(command: argparse.ArgumentParser) -> None:
+def add_canary_flags(command: argparse.ArgumentParser) -> None:
     """Add the command's own flags; those before it are the service's."""
     command.epilog = "before it: --driver=slurm and --runs-dir, and where needed --state-dir and --slurm-bin-dir"
     command.add_argument("--every", default="6h", metavar="DURATION", help="between two breaks, default %(default)s")
@@ -45,7 +45,7 @@ def keep_canary(arguments: argparse.Namespace) -> int:
     from trainwarden_remediator.canary_job.training import train  # noqa: PLC0415
 
     every, step_seconds, resubmit_after, timeout = (
-        _seconds(flag, getattr(arguments, flag.replace("-", "_")))
+        duration_of(f"--{flag}", getattr(arguments, flag.replace("-", "_")))
         for flag in ("every", "step-interval", "resubmit-after", "slurm-timeout")
     )
     runs_dir = None if arguments.runs_dir is None else arguments.runs_dir.absolute()
@@ -72,10 +72,3 @@ def keep_canary(arguments: argparse.Namespace) -> int:
         keep(jobs, arguments.state_dir / "canary", resubmit_after)
     except KeyboardInterrupt:
         return _INTERRUPTED
-
-
-def _seconds(flag: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigError([f"--{flag}: {error}"]) from None

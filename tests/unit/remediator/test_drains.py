@@ -61,7 +61,8 @@ def test_a_node_that_cannot_be_resumed_makes_no_room(tmp_path: Path) -> None:
     engine = open_database(tmp_path)
     clock = FakeClock()
     store = Store(engine, clock)
-    store.exclusions = lambda scheduler: {"17": {"n2": Exclusion("i-2", None)}}  # type: ignore[method-assign]
+    noted = {"17": {"n2": Exclusion("i-2", None)}}
+    store.exclusions.of_scheduler = lambda scheduler: noted  # type: ignore[method-assign]
     client: Any = Client()
     drains = Drains(client, store, clock, 1)
     for _ in range(3):
