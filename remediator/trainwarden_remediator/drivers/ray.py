@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import copy
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from trainwarden.clients.kubernetes import KubernetesError, RayJobResource
-from trainwarden.clients.ray import LABELS_VERSION, RayError, RayJob, is_older
+from trainwarden.clients.kubernetes import RayJobResource
+from trainwarden.clients.ray import RayError
 from trainwarden.clients.ray_jobs import (
     CallAnswer,
     PackageKeeper,
     RayAnswer,
     RayJobs,
-    RayReserved,
     RaySubmission,
     SubmittedJob,
 )
@@ -35,14 +33,14 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     Shape,
 )
+from trainwarden_remediator.drivers.ray_objections import RayObjections
 from trainwarden_remediator.drivers.ray_submission import (
     INCIDENT,
     RUN_ID,
-    environment_objection,
     next_submission,
     submission_id,
 )
-from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, equal, shown
+from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incidents.incident import clean
 
@@ -56,22 +54,9 @@ _STATES = {
     "stopped": JobState.CANCELLED,
 }
 _ENDED = frozenset(("failed", "stopped"))
-# What Ray's dashboard shows a browser instead of a value.
-_MASKED = "<redacted>"
 _KEPT_AFTER_END_SECONDS = 3600.0
 # Actors of a job end some seconds after its entrypoint.
 _ENDING_SECONDS = 600.0
-_RESOURCES_SECONDS = 60.0
-
-
-@dataclass
-class _Memory:
-    """What all snapshots share: it never changes, or may be some minutes old."""
-
-    packages: PackageKeeper
-    reserved: dict[str, RayReserved] = field(default_factory=dict)
-    resources: tuple[float, Mapping[str, RayJobResource] | Unknown] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class RayDriver:
@@ -96,9 +81,9 @@ class RayDriver:
     ) -> None:
         self._api = jobs
         self._templates = templates
-        self._list_resources = resources
+        self._objections = RayObjections(jobs, templates, resources)
+        self._packages = PackageKeeper(jobs)
         self._clock = clock
-        self._memory = _Memory(PackageKeeper(jobs))
         self._named: tuple[str, ...] = ()
         self._found: dict[str, SubmittedJob | None] = {}
         self._all: dict[str, SubmittedJob] | None = None
@@ -129,7 +114,7 @@ class RayDriver:
             ends = found.job.state in _ENDED and self._clock() - (found.job.end or 0.0) < _ENDING_SECONDS
             if ends and self._api.living_actors(found.job):
                 return replace(job, state=JobState.ENDING)
-            objections = self._objections(found)
+            objections = self._objections.of(found, self._version)
             if isinstance(objections, Unknown):
                 return objections
             return replace(job, refusal=job.refusal or next(iter(objections), None))
@@ -166,7 +151,7 @@ class RayDriver:
             return [*found, f"job {job.job_id} has no {RUN_ID} in its metadata"]
         try:
             submitted = self._find(job.job_id)
-            objections = self._objections(submitted) if submitted is not None else []
+            objections = self._objections.of(submitted, self._version) if submitted is not None else []
             found += [objections.reason] if isinstance(objections, Unknown) else objections
         except RayError as error:
             found.append(_no_answer(error))
@@ -190,7 +175,7 @@ class RayDriver:
             if found is None or found.job.run_id != target.run_id or found.job.state != "running":
                 state = "not there" if found is None else found.job.state or "in an unknown state"
                 return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {state}")
-            if problem := self._problem(found) or self._missing(found):
+            if problem := self._objections.to_submission(found, self._version):
                 return CallResult(CallOutcome.REFUSED, f"nothing was called: {problem}")
             return _as_result(self._api.stop(target.job_id))
         except RayError as error:
@@ -208,9 +193,9 @@ class RayDriver:
                 return CallResult(CallOutcome.REFUSED, f"nothing was called: {self._forgotten(target.job_id)}")
             if found.job.run_id != target.run_id or found.job.state not in _ENDED:
                 return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {found.job.state or 'unknown'}")
-            if problem := self._problem(found) or self._missing(found):
+            if problem := self._objections.to_submission(found, self._version):
                 return CallResult(CallOutcome.REFUSED, f"nothing was called: {problem}")
-            template = self._template(found.job) or RayTemplate()
+            template = self._templates.of(found.job.run_id) or RayTemplate()
             packages, answer = self._upload(found.submission, template)
             if answer is not None:
                 return answer
@@ -267,127 +252,6 @@ class RayDriver:
             submission=metadata.get(INCIDENT) or None,
         )
 
-    def _objections(self, found: SubmittedJob) -> list[str] | Unknown:
-        """Return all that speaks against a restart, of one that may be needed; unknown where something may."""
-        if found.job.state not in ("running", "failed"):
-            return []
-        of_kubernetes = self._of_kubernetes(found.job)
-        if isinstance(of_kubernetes, Unknown):
-            return of_kubernetes
-        has_failed = found.job.state == "failed"
-        objections = (
-            of_kubernetes,
-            self._of_train(found.job),
-            environment_objection(found) if has_failed else None,
-            self._problem(found),
-            self._missing(found) if has_failed else None,
-        )
-        return [each for each in objections if each]
-
-    def _of_kubernetes(self, job: RayJob) -> str | Unknown | None:
-        """Return why a job that KubeRay has submitted is left: it would submit it again as well, or end the cluster."""
-        if self._list_resources is None:
-            return None
-        with self._memory.lock:
-            now = time.monotonic()
-            if self._memory.resources is None or now - self._memory.resources[0] > _RESOURCES_SECONDS:
-                try:
-                    self._memory.resources = (now, self._list_resources())
-                except KubernetesError as error:
-                    self._memory.resources = (now, Unknown(clean(str(error), 300)))
-            listed = self._memory.resources[1]
-        if isinstance(listed, Unknown):
-            return Unknown(f"whether a RayJob restarts job {job.submission_id} itself is unknown: {listed.reason}")
-        owner = listed.get(job.submission_id)
-        if owner is None:
-            return None
-        return (
-            f"job {job.submission_id} is of RayJob {clean(owner.name, 80)}, which restarts it itself "
-            f"(backoffLimit {owner.backoff_limit}) and takes its end for that of the RayJob: submit it to a RayCluster"
-        )
-
-    def _of_train(self, job: RayJob) -> str | None:
-        """Return why a job that has failed is left: Ray Train has restarted its workers as often as it was to."""
-        if job.state != "failed":
-            return None
-        train = self._api.train(job)
-        if train is None:
-            return None
-        try:
-            template = self._template(job)
-        except ConfigError as error:
-            return clean(str(error), 400)
-        retries = train.max_failures
-        if retries is None and template is not None:
-            retries = template.ray_train_max_failures
-        if retries is None:
-            return (
-                f"Ray Train runs job {job.submission_id}, how often it restarts its workers is unknown: set "
-                "RAY_TRAIN_ENABLE_STATE_TRACKING=1 in its environment, or note it (trainwarden-remediator ray register "
-                f"{job.submission_id} --train-max-failures N)"
-            )
-        if retries == 0:
-            return None
-        often = "without end" if retries < 0 else f"{retries} times"
-        return (
-            f"Ray Train restarts the workers of job {job.submission_id} itself, {often} (max_failures), and it has "
-            "failed: restarts upon restarts would multiply; set max_failures=0"
-        )
-
-    def _problem(self, found: SubmittedJob) -> str | None:
-        """Return why the job would not come back as it was."""
-        job, variables = found.job, found.submission.runtime_env.get("env_vars")
-        if isinstance(variables, dict) and _MASKED in variables.values():
-            return f"job {job.submission_id}: the dashboard masks its environment: the job would come back without"
-        if job.submission_id not in self._memory.reserved:
-            reserved = self._api.reserved(job.submission_id)
-            if reserved is not None:
-                self._memory.reserved[job.submission_id] = reserved
-        reserved = self._memory.reserved.get(job.submission_id)
-        try:
-            template = self._template(job)
-        except ConfigError as error:
-            return clean(str(error), 400)
-        if template is not None and template.reserved.label_selector and is_older(self._version, LABELS_VERSION):
-            return (
-                f"{self._templates.path(job.run_id)} has an entrypoint_label_selector, which Ray "
-                f"{clean(self._version, 40)} does not take: remove it"
-            )
-        again = f"register it (trainwarden-remediator ray register {job.submission_id})"
-        without = "which Ray's job API does not return: it would come back without"
-        if template is None and reserved is None:
-            return f"whether the entrypoint of job {job.submission_id} reserves GPUs is not known, {without}: {again}"
-        if template is None:
-            amounts = shown(reserved)
-            return (
-                f"the entrypoint of job {job.submission_id} reserves {amounts}, {without}: {again}" if amounts else None
-            )
-        if reserved is not None and not equal(template.reserved, reserved):
-            return (
-                f"the entrypoint of job {job.submission_id} reserves {shown(reserved) or 'nothing'}, and by "
-                f"{self._templates.path(job.run_id)} {shown(template.reserved) or 'nothing'}: {again}"
-            )
-        return None
-
-    def _missing(self, found: SubmittedJob) -> str | None:
-        """Return which package is gone that has no copy; lets Ray keep the others."""
-        try:
-            template = self._template(found.job)
-        except ConfigError as error:
-            return clean(str(error), 400)
-        for name in found.submission.packages():
-            if template is not None and template.copy_of(name) is not None:
-                continue
-            if not self._api.keep_package(name):
-                return (
-                    f"Ray has deleted the package gcs://{name} of job {found.job.submission_id} after its end, and "
-                    "there is no copy: submit it again by hand, and register it with --working-dir"
-                )
-        return None
-
-    def _template(self, job: RayJob) -> RayTemplate | None:
-        return self._templates.of(job.run_id)
-
     def _upload(self, job: RaySubmission, template: RayTemplate) -> tuple[dict[str, str], CallResult | None]:
         """Give Ray the copies of packages, under names of their own: to the others Ray may hold the deletion against.
 
@@ -417,7 +281,7 @@ class RayDriver:
             if is_over:
                 continue
             try:
-                self._memory.packages.keep(each.submission.packages())
+                self._packages.keep(each.submission.packages())
             except RayError as error:
                 log.warning("packages of job %s could not be kept: %s", each.job.submission_id, error)
                 return
