@@ -29,7 +29,8 @@ from trainwarden_remediator.database.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
 from trainwarden_remediator.drivers.ray_access import ray_driver
-from trainwarden_remediator.drivers.slurm import SlurmDriver, find_slurm_commands, slurm_client
+from trainwarden_remediator.drivers.slurm import SlurmDriver
+from trainwarden_remediator.drivers.slurm_access import find_slurm_commands, slurm_client
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.examine.choice import load_policies

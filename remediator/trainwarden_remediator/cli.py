@@ -263,7 +263,7 @@ def _register(arguments: argparse.Namespace) -> int:
 
 def _undrain(arguments: argparse.Namespace) -> int:
     from trainwarden_remediator.act.drains import undrain  # noqa: PLC0415  # see above
-    from trainwarden_remediator.drivers.slurm import slurm_client  # noqa: PLC0415  # see above
+    from trainwarden_remediator.drivers.slurm_access import slurm_client  # noqa: PLC0415  # see above
 
     settings = _settings_of_no_service(arguments)
     problems = undrain(slurm_client(settings.slurm_bin_dir, settings.slurm_timeout), arguments.nodes)

@@ -17,7 +17,8 @@ from trainwarden_remediator.act.remediate import Remediator
 from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.database.database import open_database
-from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
+from trainwarden_remediator.drivers.slurm import SlurmDriver
+from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.examine.examine import Examiner

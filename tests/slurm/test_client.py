@@ -22,7 +22,8 @@ from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.decide.decide import Refuse
 from trainwarden_remediator.drivers.driver import Absent, CallOutcome, JobState, RestartTarget, ScheduledJob
-from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
+from trainwarden_remediator.drivers.slurm import SlurmDriver
+from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import successor
 from trainwarden_remediator.incidents.incident import State

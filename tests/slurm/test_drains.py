@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.act.drains import Drains, read_nodes
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.drivers.slurm import slurm_client
+from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.store.exclusions import Exclusion
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(120)]

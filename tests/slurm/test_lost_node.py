@@ -21,7 +21,7 @@ from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden.record.progress import Progress, read_progress
 from trainwarden.record.superseded import read_superseded
 from trainwarden_remediator.act.drains import read_nodes
-from trainwarden_remediator.drivers.slurm import slurm_client
+from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.nodes import SuspectNodes

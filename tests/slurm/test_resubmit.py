@@ -15,7 +15,7 @@ from tests.slurm.acting_remediator import ActingRemediator, Training
 from tests.slurm.cluster import Cluster
 from tests.waiting import wait_until
 from trainwarden_remediator.drivers.driver import ScheduledJob
-from trainwarden_remediator.drivers.slurm_resubmit import TOKEN_MARK
+from trainwarden_remediator.drivers.slurm_marks import SUBMITTED_MARK
 from trainwarden_remediator.incidents.incident import State
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -73,7 +73,7 @@ def test_a_job_that_hangs_comes_back_as_it_was_and_says_what_it_replaces(
     assert kept(acting.cluster, new) == before
     shown = acting.cluster.run("scontrol", "show", "job", str(new))
     [incident] = acting.incidents(training)
-    assert f"trainwarden:again {TOKEN_MARK}{incident.id} trainwarden-replaces:{training.job_id}" in shown
+    assert f"trainwarden:again {SUBMITTED_MARK}{incident.id} trainwarden-replaces:{training.job_id}" in shown
     log = [event.detail for event in acting.store.with_events("again")[0][1]]
     assert any(f"job {training.job_id} comes back as job {new}" in detail for detail in log), log
     pid = training.file.read_text(encoding="utf-8").splitlines()[-1].split()[1]
@@ -116,7 +116,7 @@ def test_of_two_jobs_with_one_token_one_is_kept_and_the_other_is_cancelled(actin
     def submit_another() -> None:
         [incident] = acting.store.open_incidents()
         script = acting.folder / "twice.sbatch"
-        comment = f"--comment=trainwarden:twice {TOKEN_MARK}{incident.id}"
+        comment = f"--comment=trainwarden:twice {SUBMITTED_MARK}{incident.id}"
         acting.cluster.submit(script, options=["--hold", "--no-requeue", comment])
 
     acting.at["submit: after call"] = submit_another

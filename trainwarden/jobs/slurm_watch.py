@@ -11,7 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trainwarden.clients.slurm.client import SlurmError, UnreadableRecord
-from trainwarden.clients.slurm.jobs import ALLOCATED_STATES, ENDED_STATES, RUN_MARK, SlurmJob
+from trainwarden.clients.slurm.jobs import (
+    ALLOCATED_STATES,
+    ENDED_STATES,
+    HOLD_MARK,
+    MAX_COMMENT_BYTES,
+    RUN_MARK,
+    SlurmJob,
+)
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.ending import REQUEUED, log_outcome, lost_outcome, slurm_outcome
@@ -40,8 +47,6 @@ _OUTPUT_SECONDS = 300.0
 # A job that is being ended for longer has a process that does not end.
 _COMPLETING_SECONDS = 120.0
 _MARKS_A_LOOK = 20
-_MAX_COMMENT_BYTES = 1024  # of SLURM
-_HOLD_MARK = "trainwarden-hold:"
 
 
 class SlurmWatch(JobsWatch["SlurmJob"]):
@@ -215,7 +220,7 @@ class SlurmWatch(JobsWatch["SlurmJob"]):
         """Return what judges a start that its job was requeued after."""
         tail = watched.record.log.tail
         by_us = any(
-            word.startswith(_HOLD_MARK) and word.endswith(f":{watched.job.restarts or 0}")
+            word.startswith(HOLD_MARK) and word.endswith(f":{watched.job.restarts or 0}")
             for word in job.comment.split()
         )
 
@@ -248,7 +253,7 @@ class SlurmWatch(JobsWatch["SlurmJob"]):
         if job.run_id == run_id or job.job_id in self._marked or job.target is None or job.end:
             return 0
         self._marked.add(job.job_id)
-        if not job.comment.isprintable() or len(comment.encode()) > _MAX_COMMENT_BYTES:
+        if not job.comment.isprintable() or len(comment.encode()) > MAX_COMMENT_BYTES:
             self._complain(f"job {job.job_id}: its comment has no room for a mark")
             return 0
         answer = self._client.update(job.target, Comment=comment)

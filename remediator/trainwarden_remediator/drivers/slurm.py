@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import pwd
 import re
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 
 from trainwarden.clients.slurm.client import (
-    CommandsMissing,
     ControlResult,
     SlurmClient,
     SlurmError,
-    find_commands,
 )
-from trainwarden.clients.slurm.hostlist import expand_hostlist
-from trainwarden.clients.slurm.jobs import SlurmJob, comment_words
+from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.rights import Rights
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.drivers.driver import (
@@ -40,64 +32,21 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     Shape,
 )
+from trainwarden_remediator.drivers.slurm_access import OwnRights
 from trainwarden_remediator.drivers.slurm_dependents import dependents_objection, point_dependents
+from trainwarden_remediator.drivers.slurm_jobs import ENDED_BADLY, excluded_nodes, scheduled_job
+from trainwarden_remediator.drivers.slurm_marks import with_hold
 from trainwarden_remediator.drivers.slurm_queue import SlurmQueue, Squeue
-from trainwarden_remediator.drivers.slurm_resubmit import Resubmission, submission_of
-from trainwarden_remediator.errors import ConfigError, Unknown
+from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean
 
 log = logging.getLogger(__name__)
 
-_RIGHTS_SECONDS = 3600.0
 _MINUTE = 60.0
 # From the end of a job to the call: two scrapes, the rules, group_wait and the quiet minute of a crash.
 _DETECTION_SECONDS = 120.0
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
-_MAX_NODES = 10_000
-_HOLD_MARK = "trainwarden-hold:"
-_WHY_MARK = "trainwarden-why:"
-_OLD_MARKS = re.compile(rf"\s*(?:{_HOLD_MARK}|{_WHY_MARK})[^\s,;]*")
-# Of the reason, as one word: a comment is a text of words that others read, too.
-_NO_WORD = re.compile(r"[^A-Za-z0-9._+-]+")
-_MAX_WHY = 120
-_MAX_COMMENT_BYTES = 1024  # of SLURM
-_ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"})
-_WITHDRAWN = frozenset({"PREEMPTED", "DEADLINE", "REVOKED"})
-_IN_BETWEEN = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_FED", "STAGE_OUT", "SIGNALING"})
-# Reasons of a job that waits which no other job's end takes away.
-_NEVER = frozenset(
-    (
-        "AccountNotAllowed",
-        "BadConstraints",
-        "DependencyNeverSatisfied",
-        "InvalidAccount",
-        "InvalidQOS",
-        "PartitionDown",
-        "PartitionInactive",
-        "PartitionNodeLimit",
-        "PartitionTimeLimit",
-        "QOSNotAllowed",
-        "ReqNodeNotAvail",
-    )
-)
-_LIVE = frozenset({"RUNNING", "CONFIGURING", "RESIZING"})
-
-
-def find_slurm_commands(folder: Path | None, needed_by: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the paths of commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
-    try:
-        return find_commands(folder, names)
-    except CommandsMissing as error:
-        raise ConfigError([f"{needed_by}: {error}; see --slurm-bin-dir"]) from None
-
-
-def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
-    """Return a client of the commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
-    commands = find_slurm_commands(folder, "--driver slurm", ("squeue", "scontrol"))
-    for optional in ("sacct", "sacctmgr", "sinfo", "sbatch", "scancel", "sstat"):
-        with suppress(CommandsMissing):
-            commands |= find_commands(folder, (optional,))
-    return SlurmClient(commands, timeout)
 
 
 class SlurmDriver:
@@ -120,7 +69,7 @@ class SlurmDriver:
         self._resubmission = resubmission
         self._users = frozenset(users)
         self._squeue = Squeue(client)
-        self._rights = _OwnRights()
+        self._rights = OwnRights(client)
         self._queue = SlurmQueue(self._squeue)
 
     def snapshot(self, job_ids: Collection[str] = ()) -> SlurmDriver:
@@ -132,7 +81,7 @@ class SlurmDriver:
     def job(self, job_id: str) -> Reading:
         """Return one job as of this snapshot."""
         found = self._queue.find(job_id)
-        if isinstance(found, Absent) and found.ended in _ENDED_BADLY:
+        if isinstance(found, Absent) and found.ended in ENDED_BADLY:
             return self._forgotten(job_id, found)
         return self._as_job(found) if isinstance(found, SlurmJob) else found
 
@@ -236,14 +185,9 @@ class SlurmDriver:
         return dependents_objection(job, jobs, cancels=rights.cancels_dependents)
 
     def _note_hold(self, found: SlurmJob, target: RestartTarget) -> None:
-        """Write into the comment that the incident ends this start, and why where there is room.
-
-        A comment that is not plain text stays as it is.
-        """
-        comment = f"{_OLD_MARKS.sub('', found.comment)} {_HOLD_MARK}{target.incident}:{target.generation}".strip()
-        why = f"{comment} {_WHY_MARK}{_NO_WORD.sub('_', target.reason)[:_MAX_WHY].strip('_')}"
-        comment = why if len(why.encode()) <= _MAX_COMMENT_BYTES else comment
-        if found.target is None or not found.comment.isprintable() or len(comment.encode()) > _MAX_COMMENT_BYTES:
+        """Write into the comment that the incident ends this start, where there is room for it."""
+        comment = with_hold(found.comment, target)
+        if found.target is None or comment is None:
             return
         noted = self._client.update(found.target, Comment=comment)
         if not noted.accepted:
@@ -285,14 +229,14 @@ class SlurmDriver:
 
     def rights(self) -> Rights | Unknown:
         """Return what SLURM lets this process do; asked once an hour."""
-        return self._rights.read(self._client)
+        return self._rights.read()
 
     def exclude(self, target: RestartTarget) -> CallResult:
         """Set the job's ExcNodeList, while it waits, and read it back."""
         found = self._queue.find(target.job_id)
         if not isinstance(found, SlurmJob) or found.target is None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
-        before = _excluded(found)
+        before = excluded_nodes(found)
         if before is None or not all(_NODE.fullmatch(node) for node in target.exclude_nodes):
             nodes = ", ".join((found.excluded_nodes, *target.exclude_nodes))
             return CallResult(CallOutcome.REFUSED, clean(f"nothing was called: no list of nodes: {nodes}"))
@@ -303,7 +247,7 @@ class SlurmDriver:
         if answer.outcome is not CallOutcome.ACCEPTED:
             return answer
         after = SlurmQueue(self._squeue, (target.job_id,)).find(target.job_id)
-        if isinstance(after, SlurmJob) and set(_excluded(after) or ()) == wanted:
+        if isinstance(after, SlurmJob) and set(excluded_nodes(after) or ()) == wanted:
             return answer
         return CallResult(CallOutcome.UNCLEAR, f"{answer.detail}, and the job does not show it")
 
@@ -355,30 +299,8 @@ class SlurmDriver:
         return CallResult(CallOutcome.ACCEPTED if result.accepted else outcome, clean(result.detail, 800))
 
     def _as_job(self, found: SlurmJob) -> ScheduledJob:
-        # SLURM cuts the limit of a job down to its deadline, in minutes, and shows its end as that of any limit.
-        at_deadline = found.must_end is not None and (found.ended or 0.0) + _MINUTE >= found.must_end
-        if "TIMEOUT" in found.flags and at_deadline:
-            found = replace(found, flags=found.flags | {"DEADLINE"})
-        return ScheduledJob(
-            job_id=found.job_id,
-            run_id=found.run_id,
-            generation=found.restarts or 0,
-            state=job_state(found),
-            scheduler_state=clean("+".join(sorted(found.flags)), 80),
-            refusal=self._refusal(found),
-            held_by_requeue=found.held_by_requeue,
-            user=found.user_id,
-            hold_of=_hold_of(found),
-            nodes=_nodes(found.node_list) or (),
-            excluded_nodes=_excluded(found),
-            account=found.account,
-            waits_for_jobs=found.reason in ("Dependency", "DependencyNeverSatisfied"),
-            started=found.started,
-            waits_because=clean(found.reason, 80) if found.state == "pending" else "",
-            never_starts=found.state == "pending" and found.reason.partition(",")[0] in _NEVER,
-            shape=Shape.RESUBMIT if found.requeue is False and self._resubmission is not None else None,
-            submission=submission_of(found),
-        )
+        resubmitted = found.requeue is False and self._resubmission is not None
+        return scheduled_job(found, self._refusal(found), Shape.RESUBMIT if resubmitted else None)
 
     def _refusal(self, found: SlurmJob) -> str | None:
         if refusal := self._not_allowed(found.job_id, found.user_id):
@@ -404,61 +326,3 @@ class SlurmDriver:
 def _is_too_late(job: SlurmJob, must_end: float) -> bool:
     """Return whether a job that runs or has failed would find no room for another start before its deadline."""
     return job.state not in ("pending", "completing") and time.time() + _MINUTE * (job.needs_minutes or 0) > must_end
-
-
-class _OwnRights:
-    """The rights of this process's user, kept for an hour."""
-
-    def __init__(self) -> None:
-        self._rights: Rights | None = None
-        self._read_at = 0.0
-
-    def read(self, client: SlurmClient) -> Rights | Unknown:
-        if self._rights is None or time.monotonic() - self._read_at > _RIGHTS_SECONDS:
-            uid = os.geteuid()
-            try:
-                user = pwd.getpwuid(uid).pw_name
-            except KeyError:
-                return Unknown(f"uid {uid} has no name")
-            try:
-                self._rights, self._read_at = client.rights(user, uid), time.monotonic()
-            except SlurmError as error:
-                return Unknown(clean(error.message))
-        return self._rights
-
-
-def _hold_of(job: SlurmJob) -> str | None:
-    """Return the incident that has ended the start before this one, by the job's comment."""
-    for word in comment_words(job.comment):
-        incident, _, generation = word.removeprefix(_HOLD_MARK).partition(":")
-        if word.startswith(_HOLD_MARK) and generation == str((job.restarts or 0) - 1):
-            return clean(incident, 64)
-    return None
-
-
-def _excluded(job: SlurmJob) -> tuple[str, ...] | None:
-    return _nodes(job.excluded_nodes)
-
-
-def _nodes(text: str) -> tuple[str, ...] | None:
-    try:
-        return tuple(islice(expand_hostlist(text), _MAX_NODES))
-    except ValueError:
-        return None
-
-
-def job_state(job: SlurmJob) -> JobState:
-    """Return the state that matters; a flag such as COMPLETING outweighs the state that it decorates."""
-    if job.flags & _IN_BETWEEN:
-        return JobState.ENDING
-    if "CANCELLED" in job.flags:
-        return JobState.CANCELLED
-    if "COMPLETED" in job.flags:
-        return JobState.COMPLETED
-    if job.flags & _WITHDRAWN:
-        return JobState.WITHDRAWN
-    if job.flags & _ENDED_BADLY:
-        return JobState.FAILED
-    if job.flags & {"PENDING", "REQUEUE_HOLD"}:
-        return JobState.HELD if job.held else JobState.WAITING
-    return JobState.RUNNING if job.flags & _LIVE else JobState.OTHER

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 from contextlib import suppress
 from pathlib import Path
 
 from trainwarden.clients.process import User
 from trainwarden.clients.slurm.client import JOB_ID, SlurmClient, SlurmError
-from trainwarden.clients.slurm.jobs import SlurmJob, comment_words
+from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.submission import CannotRepeat, Submitted
 from trainwarden_remediator.drivers.driver import CallOutcome, CallResult, RestartTarget
+from trainwarden_remediator.drivers.slurm_marks import with_submission
 from trainwarden_remediator.incidents.incident import clean
 
-# The incident that has submitted a job, and the job that it comes after.
-TOKEN_MARK = "trainwarden-submitted:"  # noqa: S105  # no secret
-_AFTER_MARK = "trainwarden-replaces:"
-_OLD_MARKS = re.compile(r"\s*trainwarden-(?:submitted|replaces|hold|why):[^\s,;]*")
-_MAX_COMMENT_BYTES = 1024  # of SLURM
 _LOGIN_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 # Beside what the job had: its dependencies are fulfilled, and what it has written is continued.
 _ALWAYS = ("--hold", "--no-requeue", "--dependency=", "--begin=now", "--open-mode=append")
@@ -91,9 +86,8 @@ class Resubmission:
         if found is None or found.run_id != target.run_id or problem is not None:
             gone = f"nothing was called: slurmctld has forgotten job {target.job_id}, and its script was not kept"
             return CallResult(CallOutcome.REFUSED, problem or gone)
-        marks = f"{TOKEN_MARK}{target.incident} {_AFTER_MARK}{target.job_id}"
-        comment = f"{_OLD_MARKS.sub('', found.comment)} {marks}".strip()
-        if len(comment.encode()) > _MAX_COMMENT_BYTES:
+        comment = with_submission(found.comment, target)
+        if comment is None:
             return CallResult(CallOutcome.REFUSED, f"the comment of job {target.job_id} has no room for a mark")
         if problem := self.of_user(found.user_id):
             return CallResult(CallOutcome.REFUSED, problem)
@@ -156,14 +150,6 @@ class Resubmission:
             file.flush()
             os.fsync(file.fileno())
         being_written.replace(path)
-
-
-def submission_of(job: SlurmJob) -> str | None:
-    """Return the incident that has submitted a job, as its comment says."""
-    for word in comment_words(job.comment):
-        if word.startswith(TOKEN_MARK):
-            return clean(word.removeprefix(TOKEN_MARK), 64)
-    return None
 
 
 def _exists(uid: int) -> bool:

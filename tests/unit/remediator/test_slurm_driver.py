@@ -22,7 +22,9 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     progress,
 )
-from trainwarden_remediator.drivers.slurm import SlurmDriver, job_state, slurm_client
+from trainwarden_remediator.drivers.slurm import SlurmDriver
+from trainwarden_remediator.drivers.slurm_access import slurm_client
+from trainwarden_remediator.drivers.slurm_jobs import job_state
 from trainwarden_remediator.errors import ConfigError, Unknown
 
 pytestmark = pytest.mark.process

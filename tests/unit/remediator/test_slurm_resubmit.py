@@ -16,7 +16,8 @@ from trainwarden.clients import process
 from trainwarden.clients.process import Completed, User
 from trainwarden.clients.slurm import client as slurm_commands
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState, ScheduledJob, Shape
-from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
+from trainwarden_remediator.drivers.slurm import SlurmDriver
+from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 
 pytestmark = pytest.mark.process

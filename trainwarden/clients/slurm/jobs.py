@@ -21,6 +21,9 @@ from trainwarden.clients.slurm.fields import (
 from trainwarden.identity import InvalidRunId, check_run_id
 
 RUN_MARK = "trainwarden:"
+# An incident of the remediator, which ends a start of the job, and the restart count of that start.
+HOLD_MARK = "trainwarden-hold:"
+MAX_COMMENT_BYTES = 1024  # of SLURM
 # In this order: a state that stands earlier outweighs those that it decorates.
 JOB_STATES = (
     "completing",
