@@ -15,7 +15,8 @@ from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.canary_job.canary_job import CanaryHealings
 from trainwarden_remediator.cli import parser
 from trainwarden_remediator.database.database import open_database
-from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
+from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, decide
+from trainwarden_remediator.decide.verdict import Wait
 from trainwarden_remediator.examine.recoverability import Outlook
 from trainwarden_remediator.incidents.history import History
 from trainwarden_remediator.incidents.incident import Action, State

@@ -20,7 +20,7 @@ from trainwarden_remediator.act.remediate import Remediator
 from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import open_database
-from trainwarden_remediator.decide.decide import Refuse
+from trainwarden_remediator.decide.verdict import Refuse
 from trainwarden_remediator.drivers.driver import Absent, CallOutcome, JobState, RestartTarget, ScheduledJob
 from trainwarden_remediator.drivers.slurm import SlurmDriver
 from trainwarden_remediator.drivers.slurm_access import slurm_client

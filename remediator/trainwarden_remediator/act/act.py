@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from trainwarden_remediator.decide.decide import Refuse, Wait
 from trainwarden_remediator.decide.facts import Fact
+from trainwarden_remediator.decide.verdict import Refuse, Wait
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,

@@ -7,7 +7,7 @@ from trainwarden_remediator.act.calls import Calls, Pace
 from trainwarden_remediator.act.restart import ENDS, Restart
 from trainwarden_remediator.act.starting import Starting
 from trainwarden_remediator.act.transitions import Transitions
-from trainwarden_remediator.decide.decide import Refuse, Wait
+from trainwarden_remediator.decide.verdict import Refuse, Wait
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState, RestartProgress, ScheduledJob, Shape
 from trainwarden_remediator.examine.objections import Recheck
 from trainwarden_remediator.incidents.incident import Incident, State

@@ -17,7 +17,7 @@ from trainwarden_remediator.act.resume_point import STOP, UNVERIFIED
 from trainwarden_remediator.act.starting import Starting
 from trainwarden_remediator.act.transitions import Transitions
 from trainwarden_remediator.act.verify import Verifier
-from trainwarden_remediator.decide.decide import Held, Refuse
+from trainwarden_remediator.decide.verdict import Held, Refuse
 from trainwarden_remediator.drivers.driver import Absent, CallOutcome, CallResult, Driver, RestartProgress, Shape
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import Recheck, Withheld

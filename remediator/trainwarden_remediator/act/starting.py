@@ -9,7 +9,7 @@ from trainwarden_remediator.act.calls import Calls, Pace
 from trainwarden_remediator.act.exclusions import Exclusions
 from trainwarden_remediator.act.restart import Restart
 from trainwarden_remediator.act.transitions import Transitions
-from trainwarden_remediator.decide.decide import Refuse, Wait
+from trainwarden_remediator.decide.verdict import Refuse, Wait
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     Driver,

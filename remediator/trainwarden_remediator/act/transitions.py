@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwarden_remediator.act.calls import Pace
 from trainwarden_remediator.act.restart import Restart
-from trainwarden_remediator.decide.decide import Held, NotNow, Refuse, Wait
+from trainwarden_remediator.decide.verdict import Held, NotNow, Refuse, Wait
 from trainwarden_remediator.drivers.driver import Absent, RestartProgress
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics

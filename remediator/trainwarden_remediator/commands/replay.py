@@ -12,15 +12,8 @@ import sqlalchemy as sa
 from trainwarden.record.clock import to_iso
 from trainwarden.scan.command import judge_log
 from trainwarden_remediator.database.schema import alerts, incidents, scores
-from trainwarden_remediator.decide.decide import (
-    AlertedFailure,
-    Circumstances,
-    Decision,
-    Restart,
-    StopAndPage,
-    Wait,
-    decide,
-)
+from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, Restart, StopAndPage, decide
+from trainwarden_remediator.decide.verdict import Wait
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.history import History, PastRestart, history_of
 from trainwarden_remediator.incidents.incident import Action, Incident, clean

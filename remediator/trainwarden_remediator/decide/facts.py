@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.database.schema import facts
-from trainwarden_remediator.decide.decide import Contradiction
+from trainwarden_remediator.decide.verdict import Contradiction
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean

@@ -10,21 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainwarden_remediator.decide.decide import (
-    AlertedFailure,
-    Barred,
-    Contradiction,
-    Held,
-    Lost,
-    Nothing,
-    Refuse,
-    Restart,
-    RestartElsewhere,
-    StartedAgain,
-    StopAndPage,
-    Wait,
-)
+from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, RestartElsewhere, StopAndPage
 from trainwarden_remediator.decide.facts import Fact, facts_of, facts_of_nodes
+from trainwarden_remediator.decide.verdict import Barred, Contradiction, Held, Lost, Refuse, StartedAgain, Wait
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.examine.judge import Judge, Judged

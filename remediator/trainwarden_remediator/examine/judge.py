@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
-from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, Wait, decide
+from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, decide
+from trainwarden_remediator.decide.verdict import Wait
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Choice, Policies

@@ -6,18 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
-from trainwarden_remediator.decide.decide import (
-    Barred,
-    Contradiction,
-    Held,
-    NotNow,
-    Refuse,
-    Wait,
-    label_problem,
-    scheduler_objection,
-    stale,
-)
+from trainwarden_remediator.decide.attempt import label_problem, scheduler_objection, stale
 from trainwarden_remediator.decide.facts import Fact, contradiction, facts_of
+from trainwarden_remediator.decide.verdict import Barred, Contradiction, Held, NotNow, Refuse, Wait
 from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.witness import cpu_use

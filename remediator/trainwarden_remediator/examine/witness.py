@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainwarden_remediator.decide.decide import Contradiction, Wait
 from trainwarden_remediator.decide.facts import LAST_STEP_SECONDS, contradiction, needs_agreement
+from trainwarden_remediator.decide.verdict import Contradiction, Wait
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, parse_key

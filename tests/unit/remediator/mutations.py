@@ -50,6 +50,7 @@ def _one(name: str, file: str, old: str, new: str, *machines: str) -> Mutation:
 
 
 EXCLUSIONS, DRAINS = "act/exclusions.py", "act/drains.py"
+ATTEMPT = "decide/attempt.py"
 DECIDE, OBJECTIONS, REMEDIATE = "decide/decide.py", "examine/objections.py", "act/remediate.py"
 WITNESS, ACT, TIMERS, DRIVER = "examine/witness.py", "act/act.py", "store/timers.py", "drivers/driver.py"
 MUTATIONS = (
@@ -64,7 +65,7 @@ MUTATIONS = (
     Mutation(
         "generation: the scheduler's newer start is not noticed",
         (
-            Edit(DECIDE, "if reading.generation > generation:", "if False:"),
+            Edit(ATTEMPT, "if reading.generation > generation:", "if False:"),
             Edit(
                 DRIVER,
                 "if reading.generation == target.generation:",
@@ -75,8 +76,8 @@ MUTATIONS = (
     Mutation(
         "generation: an alert about an earlier attempt counts",
         (
-            Edit(DECIDE, "if alert.attempt < run.attempt:", "if False:"),
-            Edit(DECIDE, "alert.starts_at < run.started - _SKEW_SECONDS", "False"),
+            Edit(ATTEMPT, "if alert.attempt < run.attempt:", "if False:"),
+            Edit(ATTEMPT, "alert.starts_at < run.started - _SKEW_SECONDS", "False"),
         ),
     ),
     _one(
@@ -174,7 +175,7 @@ MUTATIONS = (
     ),
     _one(
         "alert: of another cluster counts",
-        DECIDE,
+        ATTEMPT,
         "if run.cluster and not alert.is_of_cluster(run.cluster):",
         "if False:",
     ),

@@ -19,13 +19,12 @@ from trainwarden_remediator.decide.decide import (
     AlertedFailure,
     Circumstances,
     Decision,
-    Held,
     Restart,
     RestartElsewhere,
     StopAndPage,
-    Wait,
     decide,
 )
+from trainwarden_remediator.decide.verdict import Held, Wait
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incidents.history import History, PastRestart, history_of
 from trainwarden_remediator.incidents.incident import State

@@ -15,7 +15,8 @@ from trainwarden.clients.kubernetes import KubernetesError, RayJobResource, list
 from trainwarden.clients.ray_jobs import RayJobs, RayReserved
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.commands import doctor
-from trainwarden_remediator.decide.decide import Lost, scheduler_objection
+from trainwarden_remediator.decide.attempt import scheduler_objection
+from trainwarden_remediator.decide.verdict import Lost
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_remediator.decide.decide import Refuse, Wait
+from trainwarden_remediator.decide.verdict import Refuse, Wait
 from trainwarden_remediator.drivers.driver import Absent, JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import successor

@@ -13,9 +13,9 @@ from trainwarden_remediator.decide.decide import (
     Nothing,
     RestartElsewhere,
     StopAndPage,
-    Wait,
     decide,
 )
+from trainwarden_remediator.decide.verdict import Wait
 from trainwarden_remediator.incidents.history import History
 from trainwarden_remediator.incidents.incident import Action
 from trainwarden_remediator.policies.policy import load_policy

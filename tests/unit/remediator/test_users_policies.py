@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
+from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, decide
+from trainwarden_remediator.decide.verdict import Wait
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.history import History
 from trainwarden_remediator.incidents.incident import Action
