@@ -12,16 +12,17 @@ from typing import Any
 
 from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, RestartElsewhere, StopAndPage
 from trainwarden_remediator.decide.facts import Fact, facts_of, facts_of_nodes
-from trainwarden_remediator.decide.verdict import Barred, Contradiction, Held, Lost, Refuse, StartedAgain, Wait
+from trainwarden_remediator.decide.verdict import Barred, Contradiction, Held, Lost, StartedAgain, Wait
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.examine.earlier import EarlierDecisions
 from trainwarden_remediator.examine.judge import Judge, Judged
 from trainwarden_remediator.examine.objections import INACTIVE, Objections
 from trainwarden_remediator.examine.witness import Witness, cpu_use
 from trainwarden_remediator.incidents.alert_rows import Pending
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State, clean, parse_key
 from trainwarden_remediator.incidents.price import CONTRADICTED
-from trainwarden_remediator.incidents.roots import is_better, roots_before
+from trainwarden_remediator.incidents.roots import is_better
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.notify.outbox import NOT_RESTARTED
 from trainwarden_remediator.observe.evidence import ReportedRun
@@ -37,9 +38,6 @@ _DECISION_PATIENCE_SECONDS = 1800.0
 _CONTRADICTION_SECONDS = 120.0
 # Kinds of timers of an alert.
 _WAITS, _CONTRADICTED, _PAGED = "waits", "contradicted", "paged"
-# Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
-_REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
-
 # Nothing has been done yet: an alert that is nearer to the cause may still change the decision.
 _REPLACEABLE = (State.PROPOSED, State.CAPTURING)
 # A restart of one attempt that is decided and withdrawn so often is for a person, too.
@@ -72,6 +70,7 @@ class Examiner:
         self._newer_attempt_alerts = newer_attempt_alerts
         self._timers = timers
         self._objections = Objections(world)
+        self._earlier = EarlierDecisions(world, store)
         self._witness = Witness(world, store, timers)
         self._judge = Judge(world, store, policies)
         self._scores = scores
@@ -86,18 +85,21 @@ class Examiner:
         run, verdict = self._objections.against(alert)
         replaced = None
         if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
-            replaced = self._open(run, alert.cluster)
+            replaced = self._earlier.open_restart(run, alert.cluster)
             if replaced is not None and not (replaced.state in _REPLACEABLE and is_better(alert, replaced)):
                 self._timers.forget(alert.key)
                 self._store.join(pending, replaced)
                 return True
             verdict = (
-                self._decided_already(run, alert.cluster) or verdict or self._unfinished_restart(run, alert, replaced)
+                self._earlier.against(run, alert.cluster) or verdict or self._unfinished_restart(run, alert, replaced)
             )
         if run is not None and verdict is None:
             # What is replaced was witnessed: it must not be carried out while another alert waits for that anew.
-            verdict = (self._witness.against(alert, run) if replaced is None else None) or self._unrecorded(run)
-        if run is not None and verdict is None and (decided := self._decided_by_root(alert, run, firing)) is not None:
+            verdict = (self._witness.against(alert, run) if replaced is None else None) or self._earlier.unrecorded(run)
+        decided = None
+        if run is not None and verdict is None:
+            decided = self._earlier.refusal_by_root(alert, run, firing)
+        if decided is not None:
             self._timers.forget(alert.key)
             self._store.join(pending, decided)
             return True
@@ -185,36 +187,6 @@ class Examiner:
         approval = CONTRADICTED if by_facts else ""
         self._propose(pending, about, decision, failure, State.ESCALATED, answered=answered, approval=approval)
 
-    def _decided_already(self, run: ReportedRun, cluster: str) -> Refuse | None:
-        for earlier in self._restarts(run, cluster):
-            if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
-                return Refuse(
-                    f"this attempt has been restarted by the remediator itself already: "
-                    f"incident {earlier.id} is {earlier.state.value}"
-                    if earlier.committed is not None
-                    else f"a restart of this attempt was decided already: "
-                    f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
-                )
-        return None
-
-    def _decided_by_root(self, alert: Alert, run: ReportedRun, firing: Mapping[str, Alert]) -> Incident | None:
-        """Return the decision of a policy not to restart this very attempt, for an alert nearer to the cause."""
-        for root in roots_before(alert, firing.values()):
-            found = self._store.decided_for(root.key)
-            # Without a budget it was no policy that decided, or one that restarts nothing.
-            if found is not None and found.budget_limit is not None and found.attempt_key == run.attempt_key:
-                return None if found.action is Action.RESTART else found
-        return None
-
-    def _withdrawn(self, run: ReportedRun, cluster: str) -> list[Incident]:
-        """Return the restarts of this very attempt that were decided and withdrawn."""
-        of_run = self._store.of_run(run.run_id, cluster)
-        return [
-            each
-            for each in of_run
-            if each.attempt_key == run.attempt_key and each.state is State.SUPPRESSED and each.not_before
-        ]
-
     def _page_if_it_flaps(self, pending: Pending, run: ReportedRun, withdrawn: Sequence[Incident]) -> None:
         """Page once where decisions are withdrawn again and again; the next is made all the same."""
         if len(withdrawn) < _WITHDRAWALS:
@@ -225,13 +197,6 @@ class Examiner:
         why = f"{_FLAPS} {len(withdrawn)} times, last because: {withdrawn[-1].reason}"
         self._page(pending, run, why, answered=False)
 
-    def _open(self, run: ReportedRun, cluster: str) -> Incident | None:
-        """Return the open restart of this very attempt."""
-        for earlier in self._restarts(run, cluster):
-            if earlier.attempt_key == run.attempt_key and earlier.state in OPEN_STATES:
-                return earlier
-        return None
-
     def _replace(self, incident: Incident, alert: Alert) -> None:
         """Withdraw a restart that is not begun: an alert that is nearer to the cause decides; the others join it."""
         reason = f"decided anew: {alert.label('alertname')} is nearer to the cause than {incident.alert}"
@@ -239,7 +204,7 @@ class Examiner:
         self._timers.forget(incident.id)
 
     def _unfinished_restart(self, run: ReportedRun, alert: Alert, replaced: Incident | None) -> Wait | None:
-        for earlier in self._restarts(run, alert.cluster):
+        for earlier in self._earlier.restarts(run, alert.cluster):
             if replaced is not None and earlier.id == replaced.id:
                 continue
             if earlier.state is State.VERIFYING:
@@ -249,24 +214,6 @@ class Examiner:
                 return AnotherRestart(f"incident {earlier.id} of the same run is {earlier.state.value}")
         return None
 
-    def _unrecorded(self, run: ReportedRun) -> Wait | None:
-        """Wait for a person where the database was put back and lacks restarts: budgets would begin anew."""
-        remembered = self._world.runs.restarts(self._store.database)
-        if isinstance(remembered, Unknown):
-            return Wait(remembered.reason)
-        seen = remembered.get(run.run_id, 0.0)
-        recorded = self._store.restarts().get(run.run_id, 0)
-        if seen <= recorded:
-            return None
-        self._store.note_unrecorded(run.run_id, int(seen))
-        return Contradiction(
-            f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}: it was put "
-            f"back. Nothing is restarted before trainwarden-remediator adopt --run-id {run.run_id}"
-        )
-
-    def _restarts(self, run: ReportedRun, cluster: str) -> list[Incident]:
-        return [each for each in self._store.of_run(run.run_id, cluster) if each.action is Action.RESTART]
-
     def _record(
         self, pending: Pending, run: ReportedRun, judged: Judged, decision: Restart | StopAndPage | Nothing
     ) -> None:
@@ -275,7 +222,7 @@ class Examiner:
             Action.ESCALATE: State.ESCALATED,
             Action.NONE: State.SUPPRESSED,
         }[decision.action]
-        if isinstance(decision, Restart) and (withdrawn := self._withdrawn(run, pending.alert.cluster)):
+        if isinstance(decision, Restart) and (withdrawn := self._earlier.withdrawn(run, pending.alert.cluster)):
             self._page_if_it_flaps(pending, run, withdrawn)
             # The delay counts from the first decision: alerts that come and go put a restart off no further.
             earliest = min(each.not_before for each in withdrawn)

@@ -1,0 +1,76 @@
+"""What was decided before about a run and its present attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainwarden_remediator.decide.verdict import Contradiction, Refuse, Wait
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State
+from trainwarden_remediator.incidents.roots import roots_before
+from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.observe.world import World
+from trainwarden_remediator.store.store import Store
+
+# Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
+_REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
+
+
+class EarlierDecisions:
+    """The incidents on record, as the decision about a further alert needs them."""
+
+    def __init__(self, world: World, store: Store) -> None:
+        self._world = world
+        self._store = store
+
+    def restarts(self, run: ReportedRun, cluster: str) -> list[Incident]:
+        """Return the restarts of a run that were decided, oldest first."""
+        return [each for each in self._store.of_run(run.run_id, cluster) if each.action is Action.RESTART]
+
+    def open_restart(self, run: ReportedRun, cluster: str) -> Incident | None:
+        """Return the open restart of this very attempt."""
+        of_attempt = (each for each in self.restarts(run, cluster) if each.attempt_key == run.attempt_key)
+        return next((each for each in of_attempt if each.state in OPEN_STATES), None)
+
+    def against(self, run: ReportedRun, cluster: str) -> Refuse | None:
+        """Refuse where this very attempt was restarted already, or a person was paged instead."""
+        for earlier in self.restarts(run, cluster):
+            if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
+                return Refuse(
+                    f"this attempt has been restarted by the remediator itself already: "
+                    f"incident {earlier.id} is {earlier.state.value}"
+                    if earlier.committed is not None
+                    else f"a restart of this attempt was decided already: "
+                    f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
+                )
+        return None
+
+    def refusal_by_root(self, alert: Alert, run: ReportedRun, firing: Mapping[str, Alert]) -> Incident | None:
+        """Return the decision of a policy not to restart this very attempt, for an alert nearer to the cause."""
+        for root in roots_before(alert, firing.values()):
+            found = self._store.decided_for(root.key)
+            # Without a budget it was no policy that decided, or one that restarts nothing.
+            if found is not None and found.budget_limit is not None and found.attempt_key == run.attempt_key:
+                return None if found.action is Action.RESTART else found
+        return None
+
+    def withdrawn(self, run: ReportedRun, cluster: str) -> list[Incident]:
+        """Return the restarts of this very attempt that were decided and withdrawn."""
+        of_run = self._store.of_run(run.run_id, cluster)
+        of_attempt = [each for each in of_run if each.attempt_key == run.attempt_key]
+        return [each for each in of_attempt if each.state is State.SUPPRESSED and each.not_before]
+
+    def unrecorded(self, run: ReportedRun) -> Wait | None:
+        """Wait for a person where the database was put back and lacks restarts: budgets would begin anew."""
+        remembered = self._world.runs.restarts(self._store.database)
+        if isinstance(remembered, Unknown):
+            return Wait(remembered.reason)
+        seen = remembered.get(run.run_id, 0.0)
+        recorded = self._store.restarts().get(run.run_id, 0)
+        if seen <= recorded:
+            return None
+        self._store.note_unrecorded(run.run_id, int(seen))
+        return Contradiction(
+            f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}: it was put "
+            f"back. Nothing is restarted before trainwarden-remediator adopt --run-id {run.run_id}"
+        )
