@@ -40,6 +40,8 @@ SECTIONS = ("progress", "training_progress", "training_state", "trainer_state", 
             "training", "results", "train_results", "final_results", "train_metrics", "gpu")  # fmt: skip
 SETTINGS = ("training_config", "training_args", "config", "hyperparameters", "arguments", "args")
 HISTORIES = ("log_history", "training_history", "history", "logs")
+# Keys of the loss of a training, not of an evaluation.
+LOSSES = ("loss", "train_loss", "training_loss")
 _SIZES = ("size_bytes", "checkpoint_size_bytes", "checkpoint_size", "size")
 # For these the last line of a history is newer than the top of the file.
 _OF_HISTORY = frozenset({"loss", "learning_rate", "samples_per_second", "tokens_per_second"})
@@ -130,6 +132,36 @@ def number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
+
+
+def loss_history(training_info: Values) -> list[float]:
+    """Return the losses of the training as they were logged, in order; those of evaluations are left out."""
+    sections = [training_info, *(training_info[key] for key in SECTIONS if isinstance(training_info.get(key), dict))]
+    found: list[float] = []
+    for values in sections:
+        for key in ("loss_history", "losses", "train_losses"):
+            listed = values.get(key)
+            found += numbers(listed if isinstance(listed, list) else ())
+        for key in HISTORIES:
+            entries = values.get(key)
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, Mapping) and "train_runtime" not in entry:
+                    stated = next((entry[name] for name in LOSSES if name in entry), None)
+                    found += numbers([] if stated is None else [stated])
+        if found:
+            return found
+    return found
+
+
+def numbers(values: Sequence[Any]) -> list[float]:
+    """Return those of the values that are numbers, NaN and infinity included."""
+    found = []
+    for value in values:
+        try:
+            found.append(float(value))
+        except (TypeError, ValueError):  # noqa: PERF203  # at most a few thousand
+            continue
+    return found
 
 
 def _sources(document: Values) -> _InfoObjects:

@@ -13,14 +13,10 @@ from trainwarden.checkpoint.verdict import TRUSTS
 from trainwarden.command_line import CommandLine
 from trainwarden.record.folder import replace_file
 from trainwarden_exporter.finetuning import metrics
+from trainwarden_exporter.finetuning.documents import UnreadableDocument, read_document
 from trainwarden_exporter.finetuning.info_file import resolve_info_path
 from trainwarden_exporter.finetuning.job import JobLabels
-from trainwarden_exporter.finetuning.validation import (
-    FineTuningValidator,
-    UnreadableDocument,
-    ValidationResult,
-    read_document,
-)
+from trainwarden_exporter.finetuning.validation import FineTuningValidator, ValidationResult
 
 _MAX_TOKENS = 4096
 

@@ -5,30 +5,24 @@ A check has three answers: what could not be checked is neither passed nor faile
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trainwarden.checkpoint.find import search
 from trainwarden.checkpoint.verdict import Trust
 from trainwarden.redaction import plain
-from trainwarden.regular_file import read_regular_file
+from trainwarden_exporter.finetuning.documents import UnreadableDocument, broken_json, read_document, read_prompts
 from trainwarden_exporter.finetuning.generation import CannotGenerate, generate
-from trainwarden_exporter.finetuning.training_info import HISTORIES, SECTIONS, number, parse_training_info
+from trainwarden_exporter.finetuning.training_info import LOSSES, loss_history, number, numbers, parse_training_info
 
-_MAX_BYTES = 32 * 2**20
-_MAX_FILES = 1000
 _MAX_SHOWN = 200
 # The share of a history whose mean counts as its beginning, and as its end: single losses are noisy.
 _SHARE = 0.2
 # A loss that ends this much above where it began has not fallen; less is noise.
 _TOLERANCE = 0.01
-_LOSSES = ("loss", "train_loss", "training_loss")
 _MAX_DEPTH = 5
 # Each states what the model needs.
 _REQUIREMENTS = (
@@ -36,8 +30,6 @@ _REQUIREMENTS = (
 )  # fmt: skip
 # What fine-tuning modules write in place of the files of a known layout.
 _DESCRIPTION = ("checkpoint_info.json", "training_state.json")
-_MAX_PROMPTS = 5
-_PROMPTS = ("prompt", "instruction", "question", "input", "text")
 
 
 @dataclass(frozen=True)
@@ -177,7 +169,7 @@ class FineTuningValidator:
         name = "training_loss"
         least, greatest = expected_range
         losses = loss_history(training_info)
-        stated = _numbers([training_info[key] for key in _LOSSES if key in training_info])
+        stated = numbers([training_info[key] for key in LOSSES if key in training_info])
         # NaN is no value of a metric, and a finding here.
         loss = next((each for each in (parse_training_info(training_info).values.loss, *losses[-1:], *stated)
                      if each is not None), None)  # fmt: skip
@@ -288,7 +280,7 @@ class FineTuningValidator:
         if not path.startswith("s3://"):
             if not Path(path).exists():
                 return ValidationResult(name, False, f"There is no checkpoint: {_line(path)}")
-            if broken := _broken_json(Path(path)):
+            if broken := broken_json(Path(path)):
                 return ValidationResult(name, False, f"JSON files cannot be read: {_line('; '.join(broken))}")
         result = search(path, trust=self.trust)
         is_proven = result.best is not None and result.best[1].answer != "unverifiable"
@@ -349,88 +341,6 @@ class FineTuningValidator:
         return "\n".join(parts)
 
 
-class UnreadableDocument(Exception):
-    """A file holds no JSON or YAML object; the message names the file and the reason."""
-
-
-def read_document(path: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON or YAML file; a list in a JSON file becomes a history. Raises UnreadableDocument."""
-    try:
-        data = read_regular_file(path, _MAX_BYTES + 1)
-    except OSError as error:
-        raise UnreadableDocument(f"{path}: {error.strerror}") from None
-    if len(data) > _MAX_BYTES:
-        raise UnreadableDocument(f"{path}: is larger than {_MAX_BYTES} bytes")
-    is_yaml = path.suffix in {".yaml", ".yml"}
-    try:
-        values = yaml.safe_load(data) if is_yaml else json.loads(data)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise UnreadableDocument(f"{path}: is not {'YAML' if is_yaml else 'JSON'}: {problem}") from None
-    if isinstance(values, list):
-        return {"history": values}
-    if not isinstance(values, dict):
-        raise UnreadableDocument(f"{path}: holds a {type(values).__name__}, expected an object")
-    return values
-
-
-def read_prompts(path: Path) -> list[str]:
-    """Return the first prompts of a data set of JSON lines: of `prompt`, `instruction`, `messages` and the like.
-
-    Raises:
-        UnreadableDocument: the file cannot be read, or has no prompt.
-    """
-    try:
-        lines = read_regular_file(path, _MAX_BYTES).decode("utf-8", "replace").splitlines()
-    except OSError as error:
-        raise UnreadableDocument(f"{path}: {error.strerror}") from None
-    found: list[str] = []
-    for line in lines:
-        try:
-            entry = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(entry, Mapping):
-            continue
-        first = next(iter(entry.get("messages") or ()), None) if isinstance(entry.get("messages"), list) else None
-        stated = [entry.get(key) for key in _PROMPTS] + [first.get("content") if isinstance(first, Mapping) else None]
-        found += [text for text in stated if isinstance(text, str) and text.strip()][:1]
-        if len(found) == _MAX_PROMPTS:
-            break
-    if not found:
-        raise UnreadableDocument(f"{path}: no line has a prompt; expected JSON lines with {', '.join(_PROMPTS)}")
-    return found
-
-
-def loss_history(training_info: Mapping[str, Any]) -> list[float]:
-    """Return the losses of the training as they were logged, in order; those of evaluations are left out."""
-    sections = [training_info, *(training_info[key] for key in SECTIONS if isinstance(training_info.get(key), dict))]
-    found: list[float] = []
-    for values in sections:
-        for key in ("loss_history", "losses", "train_losses"):
-            listed = values.get(key)
-            found += _numbers(listed if isinstance(listed, list) else ())
-        for key in HISTORIES:
-            entries = values.get(key)
-            for entry in entries if isinstance(entries, list) else ():
-                if isinstance(entry, Mapping) and "train_runtime" not in entry:
-                    stated = next((entry[name] for name in _LOSSES if name in entry), None)
-                    found += _numbers([] if stated is None else [stated])
-        if found:
-            return found
-    return found
-
-
-def _numbers(values: Sequence[Any]) -> list[float]:
-    found = []
-    for value in values:
-        try:
-            found.append(float(value))
-        except (TypeError, ValueError):  # noqa: PERF203  # at most a few thousand
-            continue
-    return found
-
-
 def _missing(outputs: Sequence[str], keywords: Sequence[str]) -> list[str]:
     return [word for word in keywords if not any(word.lower() in each.lower() for each in outputs)]
 
@@ -443,21 +353,6 @@ def _is_description(folder: Path) -> bool:
     """Return whether the folder holds both of `_DESCRIPTION`, and nothing but JSON files."""
     names = {each.name for each in folder.glob("*")}
     return names.issuperset(_DESCRIPTION) and all(name.endswith(".json") for name in names)
-
-
-def _broken_json(path: Path) -> list[str]:
-    files = [path] if path.is_file() else sorted(path.rglob("*.json"))[:_MAX_FILES]
-    broken = []
-    for file in files:
-        if file.suffix != ".json" or not file.is_file():
-            continue
-        try:
-            data = read_regular_file(file, _MAX_BYTES + 1)
-            if len(data) <= _MAX_BYTES:  # a larger one is data, and no description of it
-                json.loads(data)
-        except (OSError, ValueError, RecursionError) as error:
-            broken.append(f"{file.name}: {error}")
-    return broken
 
 
 def _memory_values(values: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

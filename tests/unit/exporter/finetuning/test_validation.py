@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import trainwarden_exporter
 from trainwarden import cli
 from trainwarden_exporter.finetuning import validation
-from trainwarden_exporter.finetuning.validation import FineTuningValidator, ValidationResult, loss_history
+from trainwarden_exporter.finetuning.training_info import loss_history
+from trainwarden_exporter.finetuning.validation import FineTuningValidator, ValidationResult
 
 INFO = {"loss": 0.5234, "log_history": [{"loss": 2.0}, {"loss": 1.0, "eval_loss": 9.0}, {"loss": 0.5234}]}
 PROFILE = {
