@@ -18,7 +18,8 @@ from trainwarden.exec.log_file import LOG_BYTES, LogFile, put_aside
 from trainwarden.exec.outcome import command_outcome, status_text
 from trainwarden.exec.output import Output
 from trainwarden.exec.printed_progress import PrintedProgress
-from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, record_ending, s3_startup
+from trainwarden.exec.rank_writer import ExternalRankWriter
+from trainwarden.exec.record_writer import ExternalRecordWriter, record_ending, s3_startup
 from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
 from trainwarden.exec.stacks import CommandStacks
 from trainwarden.exec.tail import Tail

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, s3_startup
+from trainwarden.exec.rank_writer import ExternalRankWriter
+from trainwarden.exec.record_writer import ExternalRecordWriter, s3_startup
 from trainwarden.identity import process_start_ticks
 from trainwarden.record.folder import LIVENESS_SECONDS, WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
