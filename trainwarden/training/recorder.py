@@ -24,7 +24,8 @@ from trainwarden.training.events import CaughtError, RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState
 from trainwarden.training.outcome import AttemptOutcome
-from trainwarden.training.writer import PROGRESS_SECONDS, RecordWriter
+from trainwarden.training.progress_publisher import PROGRESS_SECONDS
+from trainwarden.training.writer import RecordWriter
 
 if TYPE_CHECKING:
     from trainwarden.record.ownership import Owner

@@ -11,7 +11,6 @@ from functools import partial
 
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import (
-    CHECKPOINTED,
     COMPLETE,
     ERROR,
     LIVENESS_SECONDS,
@@ -21,29 +20,24 @@ from trainwarden.record.folder import (
     SUMMARY,
 )
 from trainwarden.record.ownership import Owner
-from trainwarden.record.progress import Checkpoint, Progress
+from trainwarden.record.progress import Checkpoint
 from trainwarden.record.rank import remove_old_hosts
 from trainwarden.record.sentinels import Sentinel, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
-from trainwarden.training.checkpoints import SavedCheckpoints
 from trainwarden.training.context import AttemptState, RunContext
 from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import RunEvent
 from trainwarden.training.fence import Fence
 from trainwarden.training.gpu_memory import GpuMemory
-from trainwarden.training.loop import LoopState, Throughput, finite
+from trainwarden.training.loop import LoopState, finite
 from trainwarden.training.node_folder import NodeFolder
 from trainwarden.training.outcome import AttemptOutcome, OtherRanks, reconcile
+from trainwarden.training.progress_publisher import ProgressPublisher
 from trainwarden.training.rank_publisher import RankPublisher
 from trainwarden.training.sections import SectionMeans
 from trainwarden.training.summary import AttemptResult, errors_of_others, summary, summary_file
-from trainwarden.training.usage_warnings import UsageWarnings
 
-PROGRESS_SECONDS = 0.5
 GPU_EVENT_SECONDS = 60.0
-# How often progress is noted in the journal: every five seconds at first, then about 100 times in each tenfold time.
-NOTE_SECONDS = 5.0
-_NOTE_SHARE = 0.025
 _END_TRIES = 3
 # Reserved at the end to write the state of the copy into the record.
 _MARGIN_SECONDS = 1.0
@@ -93,20 +87,15 @@ class RecordWriter:
         self._end_time: float | None = None
         # Durations are measured by the monotonic clock: the system clock may be set.
         self._monotonic_start = time.monotonic() - max(0.0, time.time() - context.start)
-        self._throughput = Throughput()
+        self._progress = ProgressPublisher(context, loop, event_log, store, self._fence, self._monotonic_start)
         self._sections = SectionMeans()
-        beginning = context.beginning
-        self._checkpoints = SavedCheckpoints(*(beginning.checkpoints, beginning.checkpoints_saved) if beginning else ())
-        self._warnings = UsageWarnings()
-        self._known_metrics: set[str] = set()
         self._written_state: AttemptState | None = None
         self._rank_state: AttemptState | None = None
         # Rank 0 does it for all.
         self._has_removed_old = context.beginning is None
-        self._written_reports = 0
-        self._progress_time = self._metadata_time = self._gpu_time = self._note_time = _NEVER
+        self._metadata_time = self._gpu_time = _NEVER
         self._reported_phase = phase()
-        self._checkpoint_is_new = self._has_noted_gpu = False
+        self._has_noted_gpu = False
         # Another process owns the record of this attempt, too: nothing more may be written for it.
         self._is_lost = False
         # The files that could not be written at the end, and the last reason.
@@ -151,8 +140,8 @@ class RecordWriter:
         if not self._has_removed_old:
             self._has_removed_old = True
             self.guarded(self._remove_old_hosts)
-        if now - self._progress_time >= PROGRESS_SECONDS:
-            self.guarded(self._write_progress)
+        if self._progress.is_due:
+            self.guarded(self._progress.write)
         self.guarded(self._write_journals)
         if self._fence.is_due(now):
             self.guarded(partial(self._fence.write, "running"))
@@ -165,20 +154,17 @@ class RecordWriter:
         if self._fence.is_closed():
             self._fence.keep_out(checkpoint)
             return
-        self._checkpoints.add(checkpoint)
-        self._checkpoint_is_new, self._progress_time = True, _NEVER
+        self._progress.add_checkpoint(checkpoint)
         named = {"path": checkpoint.path, "step": checkpoint.step, "size_bytes": checkpoint.size_bytes}
         self._event_log.add_now("checkpoint_saved", named)
 
     def correct_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Set the size of a checkpoint that was measured late."""
-        self._checkpoints.correct(checkpoint)
-        self._checkpoint_is_new, self._progress_time = True, _NEVER
+        self._progress.correct_checkpoint(checkpoint)
 
     def verified_checkpoint(self, path: str, begun: float, ended: float) -> None:
         """Set that a checkpoint was verified, as `SavedCheckpoints.verified`."""
-        self._checkpoints.verified(path, begun, ended)
-        self._checkpoint_is_new, self._progress_time = True, _NEVER
+        self._progress.verified_checkpoint(path, begun, ended)
 
     def end(self, inferred: AttemptOutcome, deadline: float) -> None:
         """Write the end of the run, and let the copy finish until `deadline`, by the monotonic clock."""
@@ -197,7 +183,7 @@ class RecordWriter:
         )
         if outcome.status == "failed" and outcome.failure is not None and not self._is_lost:
             self._write_with_retries(ERROR, lambda: self._write_error(outcome))
-        self._write_with_retries(PROGRESS, self._write_progress)
+        self._write_with_retries(PROGRESS, partial(self._progress.write, last=True))
         self._write_with_retries(METADATA, self._write_metadata)
         self._write_with_retries(RANKS, self._publish_rank)
         if outcome.failure is not None and outcome.failure.slug == UNKNOWN_END:
@@ -334,39 +320,6 @@ class RecordWriter:
     def _remove_old_hosts(self) -> None:
         remove_old_hosts(self.context.folder, str(self.context.key), time.time())
 
-    def _write_progress(self) -> None:
-        beginning, view = self.context.beginning, self._loop.snapshot()
-        moved = view.reports != self._written_reports or self._checkpoint_is_new
-        if beginning is None or not moved or self._fence.is_closed():
-            return
-        # The time of the report, by the monotonic clock.
-        now = time.monotonic()
-        report_time = min(now, now - (time.time() - (view.last_updated or 0.0)))
-        rates = self._throughput.add(report_time, view.tokens, view.samples)
-        if new := view.metrics.keys() - self._known_metrics:
-            self._known_metrics |= new
-            self._warnings.warn_of_metrics(sorted(new), view.missing)
-        saved = self._checkpoints
-        document = self.context.progress(beginning, view, rates, saved.latest, saved.count)
-        # The newest checkpoint must survive a power failure; later reports need not.
-        self._store.write(PROGRESS, document, durable=self._checkpoint_is_new)
-        if self._checkpoint_is_new:
-            self._store.write(CHECKPOINTED, document, durable=True)
-        self._written_reports, self._checkpoint_is_new = view.reports, False
-        self._progress_time = time.monotonic()
-        self._note_progress(document)
-
-    def _note_progress(self, progress: Progress) -> None:
-        """Note the progress in the journal, ever more rarely: what is shown of the past without a Prometheus."""
-        now = time.monotonic()
-        pause = max(NOTE_SECONDS, _NOTE_SHARE * (now - self._monotonic_start))
-        if self._ended is None and now - self._note_time < pause:
-            return
-        self._note_time = now
-        names = ("step", "loss", "tokens_per_second", "samples_per_second")
-        known = {name: getattr(progress, name) for name in names}
-        self._event_log.add_now("progress_noted", {name: value for name, value in known.items() if value is not None})
-
     def _write_journals(self) -> None:
         if self._is_lost:
             return
@@ -391,7 +344,7 @@ class RecordWriter:
         self._store.record_completion(key=str(self.context.key), step=self._loop.step)
 
     def _summarize(self, outcome: AttemptOutcome, end_time: float) -> AttemptResult:
-        view, latest = self._loop.snapshot(), self._checkpoints.latest
+        view, latest = self._loop.snapshot(), self._progress.latest_checkpoint
         seconds = time.monotonic() - self._monotonic_start
         return AttemptResult(
             status=outcome.status,
@@ -402,7 +355,7 @@ class RecordWriter:
             steps_completed=view.steps_completed,
             epochs_completed=self._event_log.epochs_completed(succeeded=outcome.status == "succeeded"),
             final_metric=view.final_metric,
-            checkpoint_path=latest[0].path if latest else None,
+            checkpoint_path=latest.path if latest else None,
             first_step=view.first_step,
             final_step=view.step,
             final_loss=finite(view.loss),

@@ -175,7 +175,7 @@ def _await_noted(folder: Path, step: int) -> None:
 
 def test_a_record_alone_has_step_loss_and_throughput_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a script whose output nobody keeps."""
-    monkeypatch.setattr("trainwarden.training.writer.NOTE_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden.training.progress_publisher.NOTE_SECONDS", 0.0)
     with trainwarden.run("plain", dir=tmp_path, total_steps=40) as run:
         for step in range(1, 41):
             run.step(step, loss=4.0 / step, tokens=1000)
