@@ -254,7 +254,7 @@ def test_several_alerts_of_a_run_are_one_message(alertmanager: Alertmanager) -> 
     labels = {"cluster": "c-several", "run_id": "several", "severity": "critical"}
     alertmanager.post([firing(name, {**STALLED, "reason": f"why {name}"}, **labels) for name in names])
     (message,) = wait_until(lambda: alertmanager.messages("several"))
-    for part in ("why TrainRunFailed", "why TrainRunRestartExhausted", "Status: FAILED", "Status: GIVEN UP"):
+    for part in ("why TrainRunFailed", "why TrainRunRestartExhausted", "Status: FAILED", "Status: NEEDS A PERSON"):
         assert part in message.text
     assert message.title == "[FIRING] TrainRunFailed, TrainRunRestartExhausted · several · c-several"
 
