@@ -52,10 +52,10 @@ def unobserved(**labels: str) -> Alert:
     return "TrainRunUnobserved", {"instance": "n1:9745", "node": "n1", "run_id": "r1", **ours, **labels}
 
 
-def several(alert: Alert) -> Alert:
-    """The same about several runs, of which it names none."""
+def lacking(alert: Alert, *missing: str) -> Alert:
+    """The same without labels, as where it is about several runs or nodes and names none of them."""
     name, labels = alert
-    return name, {label: text for label, text in labels.items() if label not in {"run_id", "node"}}
+    return name, {label: text for label, text in labels.items() if label not in missing}
 
 
 def node_failed(**labels: str) -> Alert:

@@ -132,7 +132,7 @@ GENERAL = [
             in_cluster("a", run(t, phase="idle", metadata=60, progress=60, step=60))
             | in_cluster("b", run(t, ranks={0: LIVE, 1: 60}))
         ),
-        {125: [timed_out(cluster="a"), rank_silent(cluster="b")]},
+        {145: [timed_out(cluster="a"), rank_silent(cluster="b")]},
     ),
     Scenario(
         "a run that vanished is missed although another cluster shows one of its name",

@@ -77,12 +77,12 @@ DEGRADED = [
     Scenario(
         "a rank is silent",
         lambda t: run(t, ranks={0: LIVE, 1: 60}),
-        {120: [], 125: [rank_silent()]},
+        {120: [], 145: [rank_silent()]},
     ),
     Scenario(
         "several ranks are silent: still one alert",
         lambda t: run(t, ranks={0: LIVE, 1: 60, 2: 70, 3: 60}),
-        {125: [rank_silent()], 200: [rank_silent()]},
+        {145: [rank_silent()], 200: [rank_silent()]},
     ),
     Scenario(
         "a rank that is back resolves it",
@@ -103,7 +103,7 @@ DEGRADED = [
         lambda t: (
             run(t, ranks={0: LIVE}) | present(ranks_of(t, "r1", "n2:9745", "n2", {1: 60})) | {observed("n2:9745"): t}
         ),
-        {120: [], 125: [rank_silent(node="n2")]},
+        {120: [], 145: [rank_silent(node="n2")]},
     ),
     Scenario(
         "a rank that is gone after a restart is not missed",
@@ -118,7 +118,7 @@ DEGRADED = [
     Scenario(
         "one rank alone keeps a run from having timed out",
         lambda t: run(t, phase="idle", metadata=60, progress=60, step=60, ranks={0: 60, 1: LIVE}),
-        {125: [degraded(), rank_silent()], 200: [degraded(), rank_silent()]},
+        {145: [degraded(), rank_silent()], 200: [degraded(), rank_silent()]},
     ),
     Scenario(
         "a finished run misses no heartbeat",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import never_started, several, timed_out, unobserved
+from tests.rules.expected import lacking, never_started, timed_out, unobserved
 from tests.rules.promtool import LIVE, Page, Scenario, run
 
 
@@ -33,7 +33,7 @@ S3 = [
             **in_s3(run(t, metadata=60, progress=60, step=60), until(t, 60)),
             **in_s3(run(t, run_id="r2", metadata=60, progress=60, step=60), until(t, 80), "r2"),
         },
-        {380: [], 390: [], 425: [several(unobserved())]},
+        {380: [], 390: [], 425: [lacking(unobserved(), "run_id", "node")]},
     ),
     Scenario(
         "S3 answers again and the run has been silent",
