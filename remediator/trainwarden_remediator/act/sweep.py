@@ -10,7 +10,7 @@ import enum
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
@@ -65,7 +65,12 @@ class Finding:
 
 
 def judge(
-    job: ScheduledJob, incidents: Sequence[Incident], calls: Sequence[Call], now: float, doubt_window: float
+    job: ScheduledJob,
+    incidents: Sequence[Incident],
+    calls: Sequence[Call],
+    now: float,
+    doubt_window: float,
+    relieved: Collection[str] = (),
 ) -> Finding:
     """Judge by what is on record about a job, without a clock or a scheduler.
 
@@ -75,10 +80,12 @@ def judge(
         calls: all about this job.
         now: Unix seconds.
         doubt_window: seconds for which a call without a clear answer may still take effect.
+        relieved: ids of incidents whose pages have ended without a person.
     """
     if not _may_be_ours(job) or any(each.state in OPEN_STATES for each in incidents):
         return Finding(Step.LEAVE)
-    if any(_is_of(each, job.generation - 1) and _told(each) for each in incidents):
+    told = [each for each in incidents if _is_of(each, job.generation - 1) and _told(each)]
+    if any(each.id not in relieved for each in told):
         return Finding(Step.LEAVE)  # a person knows, or this was tried
     ended = [each for each in calls if each.verb == "prepare" and each.outcome != CallOutcome.REFUSED.value]
     given = [each for each in calls if each.verb == "commit" and each.outcome != CallOutcome.REFUSED.value]
@@ -89,6 +96,8 @@ def judge(
             "start that it gave. Make sure that no process of the job lives, and release it "
             f"(scontrol release {job.job_id})",
         )
+    if told:
+        return Finding(Step.LEAVE)  # its page has ended, and what came after it was not the remediator's doing
     if any(each.generation == job.generation - 1 for each in ended):
         return Finding(Step.RELEASE, "a call of the remediator has ended it after the end of its incident")
     unclear = [each for each in ended if each.outcome != CallOutcome.ACCEPTED.value]
@@ -237,7 +246,9 @@ class Sweeper:
             return judge_submitted(job, incident, [each for each in made if each.incident_id == job.submission])
         calls = self._store.calls.of_job(driver.name, job.job_id)
         incidents = self._store.of_job(driver.name, job.job_id)
-        return judge(job, incidents, calls, self._world.clock.now(), self._doubt_window)
+        silent = {each.id for each in incidents if each.state is State.ESCALATED and not each.paging}
+        relieved = silent - self._store.acknowledged(silent) if silent else silent
+        return judge(job, incidents, calls, self._world.clock.now(), self._doubt_window, relieved)
 
     def _act(self, driver: Driver, job: ScheduledJob) -> None:
         finding = self._judge(driver, job)

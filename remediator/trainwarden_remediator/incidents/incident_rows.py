@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _COLUMNS = [incidents.c[field.name] for field in fields(Incident)]
 _MIN_PREFIX = 4
+_ACKNOWLEDGED = "acknowledged by "
 _SELECT = sa.select(*_COLUMNS).order_by(incidents.c.number)
 _OF_ID = _SELECT.where(incidents.c.id == sa.bindparam("id"))
 _SET = incidents.update().where(incidents.c.id == sa.bindparam("of"))
@@ -185,8 +187,14 @@ def acknowledge(
     paging = select_incidents(connection, selection(named, incidents.c.paging))
     for incident in paging:
         connection.execute(_SET, {"of": incident.id, "paging": False, "updated": now})
-        append_event(connection, incident.id, Event(now, incident.state.value, f"acknowledged by {clean(by, 64)}"))
+        append_event(connection, incident.id, Event(now, incident.state.value, f"{_ACKNOWLEDGED}{clean(by, 64)}"))
     return paging
+
+
+def select_acknowledged(connection: sa.Connection, ids: Collection[str]) -> set[str]:
+    """Return which of these incidents a person has acknowledged."""
+    by_person = events.c.detail.startswith(_ACKNOWLEDGED, autoescape=True)
+    return set(connection.scalars(sa.select(events.c.incident_id).where(events.c.incident_id.in_(ids), by_person)))
 
 
 def insert_incident(connection: sa.Connection, incident: Incident) -> None:

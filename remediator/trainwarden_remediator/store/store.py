@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ from trainwarden_remediator.incidents.incident_rows import (
     open_since,
     read_log,
     same_decision,
+    select_acknowledged,
     select_answer,
     select_incidents,
     select_past_restarts,
@@ -286,6 +287,11 @@ class Store:
     def escalations(self) -> list[Incident]:
         """Return the incidents that page: until they are acknowledged, or the run is seen to need no person."""
         return self._incidents(_PAGING)
+
+    def acknowledged(self, ids: Collection[str]) -> set[str]:
+        """Return which of these incidents a person has acknowledged."""
+        with self.transactions.reading() as connection:
+            return select_acknowledged(connection, ids)
 
     def recovery_seconds(self, leave_out: str | None = None) -> list[float]:
         """Return how long each restart that helped took, from its alert on, of all runs but `leave_out`."""

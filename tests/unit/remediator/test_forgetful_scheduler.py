@@ -11,6 +11,7 @@ from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.incidents.incident_rows import acknowledge
 
 
 @pytest.fixture
@@ -174,6 +175,28 @@ def test_the_page_about_it_lasts_for_as_long_as_the_job_is_held(simulation: Simu
     simulation.cluster.release()
     simulation.tick(20)
     assert simulation.store.escalations() == []
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_start_that_is_forgotten_again_after_the_page_has_ended_pages_unless_a_person_has_taken_over(
+    simulation: Simulation, acknowledged: bool
+) -> None:
+    simulation.settle()
+    for _ in range(2):
+        killed(simulation, (JobState.HELD, 1, 0, None))
+        simulation.tick(200, every=5)
+        [page] = simulation.store.escalations()
+        assert "may have forgotten a start" in page.reason
+        simulation.cluster.release()
+        simulation.tick(20)
+        assert simulation.store.escalations() == []
+    killed(simulation, (JobState.HELD, 1, 0, None))
+    simulation.tick(200, every=5)
+    assert len(simulation.store.escalations()) == 1
+    if acknowledged:
+        simulation.switch(lambda connection, now: acknowledge(connection, "run-1", "anna", now))
+        simulation.tick(200, every=5)
+        assert simulation.store.escalations() == []
 
 
 def test_the_page_is_of_its_own_cluster_whatever_alerts_of_another_name_the_run(simulation: Simulation) -> None:
