@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 
-from trainwarden.duration import parse_duration
 from trainwarden.server.address import parse_address
 
 
@@ -22,14 +21,6 @@ def telemetry_path(text: str) -> str:
     if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text) or text in {"/-/healthy", "/-/ready"}:
         raise argparse.ArgumentTypeError(f"{text!r} is no path for metrics: expected one such as /metrics")
     return text
-
-
-def duration(text: str) -> float:
-    """Parse a duration above zero into seconds: 2, 2s, 500ms, 1m, 1h."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def some_name(text: str) -> str:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden import __version__
-from trainwarden.command_line import CommandLine
+from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.identity import host_name
 from trainwarden.service_log import FORMATS
 from trainwarden_exporter.flag_groups import HelpAction
 from trainwarden_exporter.flag_values import (
     count,
-    duration,
     listen_address,
     positive_count,
     some_name,
@@ -171,7 +170,7 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
 def _release_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--release.seconds",
-        type=duration,
+        type=duration_seconds,
         default="5m",
         metavar="DURATION",
         help="after SIGUSR1 every device is released for this long, or until a second SIGUSR1 (default %(default)s)",
@@ -200,7 +199,7 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument(
             f"{name}.interval",
-            type=duration,
+            type=duration_seconds,
             default=spec.interval,
             metavar="DURATION",
             help=(
@@ -211,7 +210,7 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument(
             f"{name}.timeout",
-            type=duration,
+            type=duration_seconds,
             default=spec.timeout,
             metavar="DURATION",
             help="a sample that takes longer counts as failed (default %(default)s)",

@@ -15,7 +15,6 @@ from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.server.address import port_file
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.act.act import Actor, Answer
-from trainwarden_remediator.act.approvals import GpuHours
 from trainwarden_remediator.act.calls import ThreadedCalls
 from trainwarden_remediator.act.capture import Capturer
 from trainwarden_remediator.act.drains import Drains
@@ -37,7 +36,7 @@ from trainwarden_remediator.examine.choice import load_policies
 from trainwarden_remediator.examine.examine import Examiner
 from trainwarden_remediator.examine.recoverability import Outlook
 from trainwarden_remediator.incidents.price import PrometheusPrices
-from trainwarden_remediator.metrics import Metrics, RemediatorCollector
+from trainwarden_remediator.metrics import GpuHours, Metrics, RemediatorCollector
 from trainwarden_remediator.notify.notify import Channel, Notifier, Slack, Sns
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.notify.run_journal import JOURNALED, RunJournal

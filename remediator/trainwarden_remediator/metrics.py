@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import sqlalchemy as sa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
+from trainwarden_remediator.database.database import reading
+from trainwarden_remediator.database.schema import incidents
 from trainwarden_remediator.incidents.incident import MODES, Action, Incident, State
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.observe.evidence import RESTARTS_METRIC
@@ -25,6 +28,8 @@ _P = "trainwarden_remediator"
 _RELOAD = "trainwarden_config_last_reload"
 _RECOVERY_SECONDS = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 _READINGS = {True: "known", False: "unknown"}
+# After how long a person would have restarted a run that hangs, where it is to be said what a restart has saved.
+_PERSON_SECONDS = 1800.0
 _OF_INCIDENT = ("run_id", "job_id", "attempt", "failure_mode")
 _OUTCOMES = {
     State.DONE: "recovered",
@@ -279,6 +284,30 @@ class RemediatorCollector:
             successful.add_metric([each.name], float(each.is_current))
             success.add_metric([each.name], each.last_success)
         yield from (successful, success)
+
+
+class GpuHours:
+    """The GPU hours that restarts have lost and saved, by what is on record."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._reading = reading(engine)
+
+    def families(self) -> Iterator[Metric]:
+        """Return the metrics."""
+        made = sa.and_(incidents.c.committed.is_not(None), incidents.c.lost_gpu_hours.is_not(None))
+        lost = sa.select(sa.func.coalesce(sa.func.sum(incidents.c.lost_gpu_hours), 0.0)).where(made)
+        earlier = _PERSON_SECONDS - (incidents.c.committed - incidents.c.created)
+        saved = sa.select(sa.func.coalesce(sa.func.sum(incidents.c.held_gpus * earlier / 3600.0), 0.0)).where(
+            incidents.c.committed.is_not(None), incidents.c.state == State.DONE.value, earlier > 0
+        )
+        with self._reading.begin() as connection:
+            values = {"lost": connection.execute(lost).scalar_one(), "saved": connection.execute(saved).scalar_one()}
+        texts = {
+            "lost": "GPU hours of work that restarts have ended and that was done again.",
+            "saved": "GPU hours that runs would have gone on hanging until a person came after half an hour.",
+        }
+        for name, value in values.items():
+            yield CounterMetricFamily(f"trainwarden_remediator_gpu_hours_{name}", texts[name], value=float(value))
 
 
 def _reasons(name: str, text: str, incidents: list[Incident]) -> Metric:

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from trainwarden.server.web_config import ReloadingWebConfig
-from trainwarden_remediator.act.approvals import GpuHours
 from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.canary_job.canary_job import CanaryHealings
 from trainwarden_remediator.cli import parser
@@ -21,7 +20,7 @@ from trainwarden_remediator.examine.recoverability import Outlook
 from trainwarden_remediator.incidents.history import History
 from trainwarden_remediator.incidents.incident import Action, State
 from trainwarden_remediator.incidents.webhook import Delivery
-from trainwarden_remediator.metrics import Metrics, RemediatorCollector
+from trainwarden_remediator.metrics import GpuHours, Metrics, RemediatorCollector
 from trainwarden_remediator.notify.notify import Notifier
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observe.world import Records, SystemClock, World

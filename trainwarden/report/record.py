@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import stat
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden.beneath import open_inside
 from trainwarden.record.document import FileContent, JsonObject, read_file
-from trainwarden.record.folder import ERRORS, LOG
+from trainwarden.record.folder import ERRORS
 from trainwarden.record.snapshot import read_snapshot
 from trainwarden.redaction import label_text, redact
 from trainwarden.report.story import (
@@ -33,6 +30,7 @@ from trainwarden.report.story import (
 from trainwarden.runs.assessment import ENDED, Assessment
 from trainwarden.runs.attempts import AttemptHistory, attempts_of
 from trainwarden.runs.journal import MAX_JOURNAL_BYTES, Event, parsed_line, read_events
+from trainwarden.runs.places import log_tail
 from trainwarden.runs.status import step_text
 from trainwarden.runs.table import duration_text, number_text
 from trainwarden.signals.progress import ProgressReader
@@ -293,7 +291,7 @@ def _plots_of_log(folder: Path) -> list[Plot]:
     """Return loss and throughput by step, as far as the output shows them."""
     values: dict[str, dict[float, float]] = {"loss": {}, "tokens/s": {}, "samples/s": {}}
     reader = ProgressReader()
-    for line in _log_tail(folder, _LOG_BYTES).splitlines(keepends=True):
+    for line in log_tail(folder, _LOG_BYTES).splitlines(keepends=True):
         reader.feed(line)
         read = reader.progress()
         if read.step is None:
@@ -331,7 +329,7 @@ def _evidence(folder: Path, run: Assessment) -> list[Evidence]:
     for number, values in enumerate(_last_errors(folder)):
         text = f"{values.text('exception_type') or ''}: {values.text('error_message') or ''}"
         found.append(Evidence(f"Error {number + 1} of errors.jsonl, {values.text('timestamp') or ''}", redact(text)))
-    tail = _log_tail(folder, _LOG_BYTES).decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    tail = log_tail(folder, _LOG_BYTES).decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
     if tail:
         found.append(Evidence("The last lines of the output", redact("\n".join(tail))))
     return found
@@ -341,16 +339,3 @@ def _last_errors(folder: Path) -> list[JsonObject]:
     content = read_file(folder / ERRORS, MAX_JOURNAL_BYTES)
     lines = content.data.splitlines()[-_MAX_ERRORS:] if isinstance(content, FileContent) else []
     return [JsonObject(values) for line in lines if isinstance(values := parsed_line(line), dict)]
-
-
-def _log_tail(folder: Path, size: int) -> bytes:
-    try:
-        # Users own records: no link is followed, no pipe waited for.
-        with os.fdopen(open_inside(str(folder), str(folder / LOG)), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return b""
-            file.seek(max(0, status.st_size - size))
-            return file.read(size)
-    except OSError:
-        return b""

@@ -301,18 +301,23 @@ def fetch_run(place: RecordPlace, run_id: str, *, history: bool = False) -> Path
     raise RunNotFound(f"there is no run {run_id!r} in {place}; {_near(run_id, names)}")
 
 
-def last_log_line(folder: Path) -> str | None:
-    """Return the last line of the run's output that is not empty; None if there is none."""
+def log_tail(folder: Path, size: int = _LOG_BYTES) -> bytes:
+    """Return the last `size` bytes of the run's output; none if there is no output, or it cannot be read."""
     try:
         # Users own records: no link is followed, no pipe waited for.
         with open(open_inside(str(folder), str(folder / LOG)), "rb") as file:  # noqa: PTH123  # a descriptor
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                return None
-            file.seek(max(0, status.st_size - _LOG_BYTES))
-            lines = file.read(_LOG_BYTES).decode("utf-8", "replace").splitlines()
+                return b""
+            file.seek(max(0, status.st_size - size))
+            return file.read(size)
     except OSError:
-        return None
+        return b""
+
+
+def last_log_line(folder: Path) -> str | None:
+    """Return the last line of the run's output that is not empty; None if there is none."""
+    lines = log_tail(folder).decode("utf-8", "replace").splitlines()
     # Of a progress bar the last state counts.
     printed = (line.rsplit("\r", 1)[-1].strip() for line in reversed(lines))
     return next((line for line in printed if line), None)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden.command_line import duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_exporter.core.node import node_from_flags
@@ -17,7 +18,6 @@ from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
 from trainwarden_exporter.finetuning.job import JobLabels
 from trainwarden_exporter.finetuning.metrics_exporter import default_address
-from trainwarden_exporter.flag_values import duration
 from trainwarden_exporter.flags import Parser
 from trainwarden_exporter.flags import build_parser as flags_parser
 from trainwarden_exporter.registry import AMD, NVIDIA
@@ -122,7 +122,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--interval",
-        type=duration,
+        type=duration_seconds,
         default="2s",
         metavar="DURATION",
         help="pause between two reads of the file (default %(default)s)",

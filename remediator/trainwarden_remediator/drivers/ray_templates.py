@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from trainwarden.clients.ray_jobs import RayReserved
 from trainwarden.clients.ray_package import MAX_PACKAGE_BYTES, UPLOADED, digest
 from trainwarden.errors import UsageError
+from trainwarden.record.folder import replace_file
 from trainwarden.regular_file import read_regular_file
 from trainwarden.yaml_file import read_yaml
 from trainwarden_remediator.errors import ConfigError
@@ -132,14 +132,14 @@ class RayTemplates:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = {name: f"{run_id}-{digest(content)}.zip" for name, content in packages.items()}
         for name, file in files.items():
-            _replace(self.folder / file, packages[name])
+            replace_file(self.folder / file, packages[name], durable=True, mode=0o600)
         document = reserved.as_request()
         if train_max_failures is not None:
             document["ray_train_max_failures"] = train_max_failures
         if files:
             document["packages"] = files
         # JSON is YAML, and needs no writer of it.
-        _replace(path, (json.dumps(document, indent=2) + "\n").encode())
+        replace_file(path, (json.dumps(document, indent=2) + "\n").encode(), durable=True, mode=0o600)
         return path
 
 
@@ -159,13 +159,3 @@ def equal(one: RayReserved, other: RayReserved) -> bool:
         and all(math.isclose(first[name], second[name], rel_tol=AMOUNT_TOLERANCE) for name in first)
         and dict(one.label_selector) == dict(other.label_selector)
     )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    written = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor has no path
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(path)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 import logging
-import re
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from trainwarden.clients.slurm.client import (
+    NODE_NAME,
     ControlResult,
     SlurmClient,
     SlurmError,
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 _MINUTE = 60.0
 # From the end of a job to the call: two scrapes, the rules, group_wait and the quiet minute of a crash.
 _DETECTION_SECONDS = 120.0
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 
 
 class SlurmDriver:
@@ -237,7 +236,7 @@ class SlurmDriver:
         if not isinstance(found, SlurmJob) or found.target is None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
         before = excluded_nodes(found)
-        if before is None or not all(_NODE.fullmatch(node) for node in target.exclude_nodes):
+        if before is None or not all(NODE_NAME.fullmatch(node) for node in target.exclude_nodes):
             nodes = ", ".join((found.excluded_nodes, *target.exclude_nodes))
             return CallResult(CallOutcome.REFUSED, clean(f"nothing was called: no list of nodes: {nodes}"))
         wanted = set(before).difference(target.readmit_nodes).union(target.exclude_nodes)

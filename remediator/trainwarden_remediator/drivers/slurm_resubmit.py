@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import pwd
-from contextlib import suppress
 from pathlib import Path
 
 from trainwarden.clients.process import User
 from trainwarden.clients.slurm.client import JOB_ID, SlurmClient, SlurmError
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.submission import CannotRepeat, Submitted
+from trainwarden.record.folder import replace_file
 from trainwarden_remediator.drivers.driver import CallOutcome, CallResult, RestartTarget
 from trainwarden_remediator.drivers.slurm_marks import with_submission
 from trainwarden_remediator.incidents.incident import clean
@@ -140,16 +140,8 @@ class Resubmission:
     def _write(self, found: Submitted) -> None:
         """Write durably: the job may be ended right after that. A script may hold secrets."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(found.job_id)
-        being_written = path.with_suffix(".new")
-        with suppress(FileNotFoundError):
-            being_written.unlink()
-        descriptor = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(found.as_text())
-            file.flush()
-            os.fsync(file.fileno())
-        being_written.replace(path)
+        content = found.as_text().encode()
+        replace_file(self._path(found.job_id), content, durable=True, mode=0o600)
 
 
 def _exists(uid: int) -> bool:

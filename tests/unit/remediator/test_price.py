@@ -12,13 +12,13 @@ import pytest
 from tests.unit.remediator.simulated_cluster import RUN
 from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.prometheus import PrometheusError, PrometheusSample
-from trainwarden_remediator.act.approvals import GpuHours
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, Restart, decide
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.history import History
 from trainwarden_remediator.incidents.incident import Incident, State
 from trainwarden_remediator.incidents.price import Approval, Loss, PrometheusPrices
+from trainwarden_remediator.metrics import GpuHours
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import Policy, load_policy
 

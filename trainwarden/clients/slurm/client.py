@@ -49,7 +49,7 @@ KEPT_VARIABLES = frozenset(
 MAX_OUTPUT = 1 << 30
 JOB_ID = re.compile(r"[1-9][0-9]{0,9}")
 # No hostlist: each call is about one node.
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _TARGET = re.compile(r"[0-9]+(_[0-9]+)?")
 _AUTHENTICATION = re.compile(
     r"munge|authenticat|auth_g_|credential|jwt|permission denied|access denied|access/permission|invalid user", re.I
@@ -291,7 +291,7 @@ class SlurmClient:
 
     def update_node(self, name: str, **fields: str) -> ControlResult:
         """Change fields of one node: `scontrol update NodeName=n1 State=DRAIN Reason=…`."""
-        if not _NODE.fullmatch(name):
+        if not NODE_NAME.fullmatch(name):
             return ControlResult(accepted=False, refused=True, detail=f"{name!r} is no name of a node")
         return self._control("update", f"NodeName={name}", *(f"{key}={value}" for key, value in fields.items()))
 

@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.command_line import duration_seconds
 from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
 from trainwarden_exporter.collectors.gpu.roster import NodeRoster
 from trainwarden_exporter.core.instance import inventory
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_file import node_state
-from trainwarden_exporter.flag_values import duration
 
 if TYPE_CHECKING:
     from trainwarden_exporter.core.spec import Context
@@ -32,7 +32,7 @@ def roster_of(context: Context, vendor: str) -> NodeRoster:
 def _add_flags(name: str, library: str, slow: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         f"--collector.{name}.slow-interval",
-        type=duration,
+        type=duration_seconds,
         default="30s",
         metavar="DURATION",
         help=f"pause between two samples of values that are slow to read: {slow} (default %(default)s)",

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3_location import InvalidLocation, parse_s3_url, records_location
+from trainwarden.command_line import duration_seconds
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked, default_folder
-from trainwarden_exporter.flag_values import duration, positive_count
+from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for name, default in (("connect", "3s"), ("read", "5s")):
         parser.add_argument(
             f"--collector.s3.{name}-timeout",
-            type=duration,
+            type=duration_seconds,
             default=default,
             metavar="DURATION",
             help=f"of each request, to {name} (default %(default)s)",
