@@ -344,6 +344,12 @@ def test_a_user_whose_records_take_long_to_read_delays_its_own_runs_alone(
         shown = steps(tree)
         assert [shown[run_id] for run_id in mine] == [step, step], "those who take little come first"
     assert steps(tree).keys() == {*slow, *mine}, "what was read stays until there is time again"
+    for run_id in slow:
+        tree.progress(run_id, step=9)
+        give(tree.path / run_id)
+    for _ in range(3):  # two in each
+        shown = steps(tree)
+    assert [shown[run_id] for run_id in slow] == [9] * 6
 
 
 @pytest.mark.slow

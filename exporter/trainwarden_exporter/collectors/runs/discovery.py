@@ -128,8 +128,9 @@ class RunDiscovery:
         self._rounds += 1
         first = self._rounds * ROTATED % max(1, len(awake))
         order = [*awake[first:], *awake[:first]]
-        # A user whose records took long does not keep the others' from being read.
-        order.sort(key=lambda folder: self._time_budget.before[folder.owner])
+        # A user whose records took long does not keep the others' from being read; of one user's those come first that
+        # there was no time for longest.
+        order.sort(key=lambda folder: (self._time_budget.before[folder.owner], folder.last_round))
         records = self._pool.map(order, lambda folder: self._read(folder, now))
         for name, folder in here.items():
             names[name].asleep_until = folder.asleep_until
@@ -214,6 +215,7 @@ class RunDiscovery:
                 folder.asleep_until = self._monotonic() + ASLEEP_SECONDS
                 return None
             found = folder.read(now)
+            folder.last_round = self._rounds
             folder.verdict(found)  # kept until it is shown: to classify a message takes longer than to read it
             if folder.shown is None and BYTES in folder.left_out:
                 return None  # what is still to be read may be anything

@@ -147,6 +147,7 @@ class RunFolder:
         problems: those of the last sample.
         rivals: older attempts that still live beside the present one.
         asleep_until: the folder has expired and is not read before then, by a monotonic clock.
+        last_round: the number of the round in which it was read last; 0 before.
         shown: the record as it was exported last.
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
         s3_place: where it is in S3; None for a record in the runs folder.
@@ -176,6 +177,7 @@ class RunFolder:
         self.problems: list[RecordProblem] = []
         self.rivals: tuple[Superseded, ...] = ()
         self.asleep_until = 0.0
+        self.last_round = 0
         self.shown: RunRecord | None = None
         self.observed: float | None = None
         self.s3_place: S3Place | None = None
