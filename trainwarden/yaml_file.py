@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.regular_file import read_regular_file
 
@@ -69,6 +70,25 @@ class YamlValue:
         if self.kind != "text":
             raise self.wrong(expected)
         return self.text
+
+    def absolute(self) -> str:
+        """Return an absolute path."""
+        if not self.scalar().startswith("/"):
+            raise self.wrong("an absolute path")
+        return self.text
+
+    def count(self, most: int) -> int:
+        """Return a whole number from 1 to `most`."""
+        if not self.scalar().isdecimal() or len(self.text) > 18 or not 1 <= int(self.text) <= most:
+            raise self.wrong(f"a number from 1 to {most}")
+        return int(self.text)
+
+    def seconds(self) -> float:
+        """Return the seconds of a duration above zero."""
+        try:
+            return parse_duration(self.scalar())
+        except ValueError as error:
+            raise self.wrong(str(error).partition("expected ")[2]) from None
 
     def boolean(self) -> bool:
         """Return true or false."""

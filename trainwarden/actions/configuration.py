@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.actions.ledger import SBATCH
 from trainwarden.actions.parameters import IDENTIFIER, Parameter, WrongValue, read_parameter
-from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.record.folder import runs_dir
 from trainwarden.signals.pack import Pack, load_pack, shipped_packs
@@ -147,7 +146,7 @@ def read_configuration(file: Path) -> Configuration:
         for kind, name in sorted(action.triggers)
         if kind == SIGNAL and (pack is None or name not in {signal.name for signal in pack.signals})
     ]
-    runs = Path(_absolute(keys["runs_dir"])) if "runs_dir" in keys else runs_dir()
+    runs = Path(keys["runs_dir"].absolute()) if "runs_dir" in keys else runs_dir()
     if not runs.is_dir():
         warnings.append(f"{runs}: there is no such folder, expected that of the run records")
     templates = tuple(_template(each) for each in keys["log_paths"].scalars()) if "log_paths" in keys else ()
@@ -207,9 +206,9 @@ def _action(name: str, entry: YamlValue) -> Action:
         parameters,
         once_per,
         _timeout(keys["timeout"]) if "timeout" in keys else _TIMEOUT,
-        _count(keys["max_running"]) if "max_running" in keys else 1,
+        keys["max_running"].count(64) if "max_running" in keys else 1,
         keys["runs"].scalar() if "runs" in keys else "*",
-        _absolute(keys["directory"]) if "directory" in keys else None,
+        keys["directory"].absolute() if "directory" in keys else None,
     )
 
 
@@ -272,12 +271,6 @@ def _named(actions: Mapping[str, Action], entry: Mapping[str, Any]) -> str | Non
     return None
 
 
-def _absolute(entry: YamlValue) -> str:
-    if not entry.scalar().startswith("/"):
-        raise entry.wrong("an absolute path")
-    return entry.text
-
-
 def _template(entry: YamlValue) -> Template:
     try:
         template = Template.parse(entry.text)
@@ -289,17 +282,7 @@ def _template(entry: YamlValue) -> Template:
 
 
 def _timeout(entry: YamlValue) -> float:
-    try:
-        seconds = parse_duration(entry.scalar())
-    except ValueError as error:
-        raise entry.wrong(str(error).partition("expected ")[2]) from None
+    seconds = entry.seconds()
     if seconds > _MAX_TIMEOUT:
         raise entry.wrong("at most 7d")
     return seconds
-
-
-def _count(entry: YamlValue) -> int:
-    text = entry.scalar()
-    if not text.isdecimal() or not 1 <= int(text) <= 64:
-        raise entry.wrong("a number from 1 to 64")
-    return int(text)

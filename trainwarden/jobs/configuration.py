@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from trainwarden.checkpoint.verdict import TRUSTS
 from trainwarden.clients.ray_jobs import SubmittedJob
 from trainwarden.clients.slurm.jobs import expanded_run_id, job_names
-from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId
 from trainwarden.jobs.checkpoints import CheckpointFolder
@@ -152,13 +151,13 @@ def read_configuration(file: Path, scheduler: str = "slurm") -> JobsConfiguratio
     if "jobs" in keys and keys["jobs"].kind not in ("list", "nothing"):
         raise keys["jobs"].wrong("a list of rules")
     return JobsConfiguration(
-        runs_dir=Path(_absolute(keys["runs_dir"])) if "runs_dir" in keys else runs_dir(),
-        log_roots=tuple(map(_absolute, keys["log_roots"].scalars())) if "log_roots" in keys else ("/",),
+        runs_dir=Path(keys["runs_dir"].absolute()) if "runs_dir" in keys else runs_dir(),
+        log_roots=tuple(map(YamlValue.absolute, keys["log_roots"].scalars())) if "log_roots" in keys else ("/",),
         mark=keys["mark"].boolean() if "mark" in keys else False,
         marked=keys["marked"].boolean() if "marked" in keys else True,
         grace=_seconds(keys["grace"]) if "grace" in keys else _GRACE_SECONDS,
-        max_jobs=_count(keys["max_jobs"], 100_000) if "max_jobs" in keys else MAX_JOBS,
-        max_log_bytes=_count(keys["max_log_bytes"], 2**50) if "max_log_bytes" in keys else MAX_LOG_BYTES,
+        max_jobs=keys["max_jobs"].count(100_000) if "max_jobs" in keys else MAX_JOBS,
+        max_log_bytes=keys["max_log_bytes"].count(2**50) if "max_log_bytes" in keys else MAX_LOG_BYTES,
         rules=tuple(_rule(entry, scheduler) for entry in listed),
         default=JobRule(run_id=_default_run_id(scheduler)),
     )
@@ -193,7 +192,7 @@ def _rule(entry: YamlValue, scheduler: str) -> JobRule:
     signals, inactivity = None, None
     if "signals" in keys:
         shipped = keys["signals"].scalar() in shipped_packs()
-        signals, inactivity = signals_of(keys["signals"].text if shipped else _absolute(keys["signals"]))
+        signals, inactivity = signals_of(keys["signals"].text if shipped else keys["signals"].absolute())
     if "inactivity" in keys:
         inactivity = _seconds(keys["inactivity"])
     restart = keys["restart_stalls"].boolean() if "restart_stalls" in keys else False
@@ -203,7 +202,7 @@ def _rule(entry: YamlValue, scheduler: str) -> JobRule:
         match=match,
         ignore=keys["ignore"].boolean() if "ignore" in keys else False,
         run_id=_run_id(keys["run_id"], scheduler) if "run_id" in keys else _default_run_id(scheduler),
-        logs=tuple(map(_absolute, keys["logs"].scalars("a list of paths"))) if "logs" in keys else (),
+        logs=tuple(map(YamlValue.absolute, keys["logs"].scalars("a list of paths"))) if "logs" in keys else (),
         inactivity=inactivity,
         restart_stalls=restart,
         signals=signals,
@@ -247,7 +246,7 @@ def _checkpoints(entry: YamlValue | None, resume: YamlValue | None) -> Checkpoin
         if not _VARIABLE.fullmatch(name):
             raise value.wrong(f"a name of a variable in place of {name[:40]!r}")
     return CheckpointFolder(
-        path=_absolute(keys["path"]),
+        path=keys["path"].absolute(),
         trust=trust,
         environment={name: value.scalar() for name, value in environment.items()},
         arguments=given["arguments"].scalar() if "arguments" in given else "",
@@ -283,22 +282,5 @@ def _policy(entry: YamlValue) -> str:
         raise entry.wrong(str(error)) from None
 
 
-def _absolute(entry: YamlValue) -> str:
-    if not entry.scalar().startswith("/"):
-        raise entry.wrong("an absolute path")
-    return entry.text
-
-
 def _seconds(entry: YamlValue) -> float:
-    if entry.scalar() == "0":
-        return 0.0
-    try:
-        return parse_duration(entry.text)
-    except ValueError as error:
-        raise entry.wrong(str(error).partition("expected ")[2]) from None
-
-
-def _count(entry: YamlValue, limit: int) -> int:
-    if not entry.scalar().isdecimal() or len(entry.text) > 18 or not 1 <= int(entry.text) <= limit:
-        raise entry.wrong(f"a number from 1 to {limit}")
-    return int(entry.text)
+    return 0.0 if entry.scalar() == "0" else entry.seconds()

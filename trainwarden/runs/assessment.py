@@ -179,7 +179,7 @@ def assess(
     limits = stale, stale if phase == "train" else max(stale, budget)
     failure = _failure(snapshot.error, metadata) if snapshot.state == "failed" else None
     status, reason, action = _status(folder, snapshot, ages, limits, failure, now)
-    if status == RUNNING and not fetched and metadata and _is_gone(metadata):
+    if status == RUNNING and not fetched and metadata and is_gone(metadata):
         status, reason, action = WARNING, f"process {metadata.pid} of the run is gone, and left no end", _LOOK
     log = last_log_line(folder)
     stood = _stood_still(metadata, progress, now) if status in (RUNNING, WARNING) else None
@@ -388,7 +388,8 @@ def _stood_still(metadata: Metadata | None, progress: Progress | None, now: floa
     return max(0.0, now - max(known)) if known else None
 
 
-def _is_gone(metadata: Metadata) -> bool:
+def is_gone(metadata: Metadata) -> bool:
+    """Return whether the process of a run was one of this machine, and does not live any more."""
     # Of a container's processes, which has another name, nothing is known here.
     return metadata.host == host_name() and metadata.pid is not None and not process_lives(metadata.pid)
 

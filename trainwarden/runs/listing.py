@@ -8,11 +8,9 @@ import time
 
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
-from trainwarden.identity import host_name, process_lives
-from trainwarden.record.metadata import Metadata
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 from trainwarden.redaction import label_text, plain
-from trainwarden.runs.assessment import assess, undecided
+from trainwarden.runs.assessment import assess, is_gone, undecided
 from trainwarden.runs.places import CannotRead, RecordFolder, RecordPrefix, add_place_arguments, open_place
 from trainwarden.runs.table import age_text, print_table
 
@@ -68,7 +66,7 @@ def _row(snapshot: Snapshot, now: float, *, is_copy: bool) -> tuple[str, ...]:
     message = snapshot.error.told if snapshot.error else (metadata and metadata.reason) or ""
     if not message and snapshot.unreadable:
         message = str(snapshot.unreadable[0])
-    if snapshot.state == "running" and metadata and not is_copy and _is_gone(metadata):
+    if snapshot.state == "running" and metadata and not is_copy and is_gone(metadata):
         message = f"process gone{message and ': '}{message}"
     return (
         snapshot.run_id,
@@ -83,8 +81,3 @@ def _row(snapshot: Snapshot, now: float, *, is_copy: bool) -> tuple[str, ...]:
 
 def _cut(message: str) -> str:
     return message if len(message) <= _MESSAGE_LENGTH else message[: _MESSAGE_LENGTH - 1] + "…"
-
-
-def _is_gone(metadata: Metadata) -> bool:
-    # Of a container's processes, which has another name, nothing is known here.
-    return metadata.host == host_name() and metadata.pid is not None and not process_lives(metadata.pid)
