@@ -25,3 +25,11 @@ def make(tmp_path: Path) -> Iterator[Make]:
     yield build
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[Simulation]:
+    """A simulation of one run, whose scheduler requeues and releases."""
+    made = Simulation(tmp_path / "state", two_phase=True)
+    yield made
+    made.close()

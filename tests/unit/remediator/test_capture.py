@@ -43,13 +43,6 @@ def script(tmp_path: Path) -> Iterator[Script]:
     running.clean_up()
 
 
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
-
-
 @pytest.mark.process
 def test_the_rank_that_is_stopped_is_named_and_the_others_show_where_they_stand(script: Script, tmp_path: Path) -> None:
     ranks = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,6 @@ from tests.unit.remediator.test_evidence import record, sample
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.evidence import ReportedRun, read_run
-
-
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("own", [True, False])

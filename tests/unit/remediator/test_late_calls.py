@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
-
-
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
 
 
 def test_a_late_requeuehold_on_the_start_that_the_scheduler_gave_is_undone(simulation: Simulation) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,6 @@ from trainwarden_remediator.database.schema import VERSION
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.evidence import ReportedRun
-
-
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
 
 
 def pages(simulation: Simulation) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, RUN
@@ -13,13 +10,6 @@ from trainwarden_remediator.act.sweep import ALERT
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import Action, State
 from trainwarden_remediator.store.timers import stored_timers
-
-
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
 
 
 def _dies_between_hold_and_release(simulation: Simulation) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,13 +14,6 @@ from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.observe.readings import Answers
 from trainwarden_remediator.web.credentials import Credentials
 from trainwarden_remediator.web.server import RemediatorPages
-
-
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
 
 
 def readiness(simulation: Simulation) -> Response:

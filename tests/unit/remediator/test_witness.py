@@ -21,13 +21,6 @@ from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
 
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
-
-
 def goes_on(simulation: Simulation, seconds: int) -> None:
     for _ in range(seconds):
         simulation.cluster.step += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,13 +15,6 @@ from trainwarden_remediator.database.database import FILE
 from trainwarden_remediator.incidents.incident import Alert
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.metrics import RemediatorCollector
-
-
-@pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[Simulation]:
-    made = Simulation(tmp_path / "state", two_phase=True)
-    yield made
-    made.close()
 
 
 def loop_success(simulation: Simulation) -> float:
