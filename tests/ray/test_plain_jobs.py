@@ -187,7 +187,7 @@ def test_a_plain_job_that_nccl_s_watchdog_ended_is_restarted_and_its_log_proves_
     watch = RayWatch(acting.jobs, configuration, session=jobs.session)
     again = tmp_path / "again"
     first = f'if [ ! -e {again} ]; then touch {again}; {_NCCL}fi; echo "step 4/1000 | loss 2.0"; '
-    training = PlainTraining("nccl", "", acting.folder / "nccl.starts", crashes=True)
+    training = PlainTraining("nccl", acting.folder / "nccl.starts", "", crashes=True)
     try:
         training.job_id = jobs.submit("nccl", _STEPS + first + _ON, trainwarden_run_id="nccl")
 

@@ -70,7 +70,7 @@ def fit(acting: ActingRemediator, how: str, max_failures: int) -> Training:
         metadata={"trainwarden_run_id": how},
         runtime_env={"env_vars": variables},
     )
-    training = Training(how, job, starts, crashes=how == "fails")
+    training = Training(how, starts, job, crashes=how == "fails")
     wait_until(lambda: workers(training), lambda: f"its worker\n{acting.jobs.logs(job)}", timeout=120)
     return training
 
