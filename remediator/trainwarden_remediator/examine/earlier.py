@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainwarden.identity import AttemptKey
 from trainwarden_remediator.decide.verdict import Contradiction, Refuse, Wait
+from trainwarden_remediator.drivers.driver import ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State
+from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.incidents.roots import roots_before
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.world import World
@@ -67,10 +69,28 @@ class EarlierDecisions:
             return Wait(remembered.reason)
         seen = remembered.get(run.run_id, 0.0)
         recorded = self._store.restarts().get(run.run_id, 0)
+        what = f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}"
         if seen <= recorded:
-            return None
+            made = sum(each.committed is not None for each in self._store.of_run(run.run_id))
+            unknown = self._unknown_restart(run) if recorded == made else None  # more than that a person has adopted
+            if unknown is None:
+                return None
+            seen, what = recorded + 1.0, unknown
         self._store.note_unrecorded(run.run_id, int(seen))
         return Contradiction(
-            f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}: it was put "
-            f"back. Nothing is restarted before trainwarden-remediator adopt --run-id {run.run_id}"
+            f"{what}: it was put back, or is another one. Nothing is restarted before "
+            f"trainwarden-remediator adopt --run-id {run.run_id}"
         )
+
+    def _unknown_restart(self, run: ReportedRun) -> str | None:
+        """Return what the run's job says of a restart that is not on record; the memory of Prometheus may be as old."""
+        key = parse_key(run.attempt_key)
+        driver = self._world.drivers.get(key.scheduler) if key else None
+        job = driver.job(key.job_id) if key and driver else None
+        if not isinstance(job, ScheduledJob) or job.hold_of is None or driver is None:
+            return None
+        before = str(AttemptKey(driver.name, job.job_id, job.generation - 1))
+        of_job = self._store.of_job(driver.name, job.job_id)
+        if any(each.id == job.hold_of or (each.attempt_key == before and each.committed) for each in of_job):
+            return None
+        return f"job {job.job_id} was restarted by incident {job.hold_of}, which the database does not have"

@@ -73,6 +73,28 @@ def test_a_database_that_lacks_restarts_restarts_nothing_until_it_is_adopted(
     assert main(["adopt", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]) == 1
 
 
+def test_a_restart_that_only_the_job_remembers_is_missing_too(simulation: Simulation, tmp_path: Path) -> None:
+    """Database and Prometheus were put back together, or the database is a new one."""
+    simulation.settle()
+    assert simulation.our_starts == [0]
+    simulation.lose_database()
+    simulation.remembered.clear()
+    simulation.restart()
+    simulation.cluster.hang()
+    simulation.tick(200, every=5)
+    assert simulation.our_starts == [0]
+    [incident] = simulation.store.escalations()
+    assert f"job 17 was restarted by incident {simulation.cluster.hold_of}" in incident.reason
+    adopted = ["adopt", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]
+    assert main(adopted) == 0
+    simulation.settle()
+    assert simulation.our_starts == [0, 1]
+    simulation.cluster.hang()
+    simulation.settle()
+    assert simulation.our_starts == [0, 1, 2], "its own restarts are on record"
+    assert main(adopted) == 1
+
+
 def test_a_remediator_that_has_all_its_restarts_on_record_is_not_held_back(simulation: Simulation) -> None:
     simulation.cluster.progress_after_start = False
     for _ in range(6):
