@@ -24,6 +24,8 @@ def metrics_read() -> set[str]:
     text = "\n".join(
         path.read_text(encoding="utf-8") for pattern in READERS for path in ROOT.glob(pattern) if path.is_file()
     )
+    # A module may have the name of a metric.
+    text = re.sub(r"^(?:from|import) \S+", "", text, flags=re.MULTILINE)
     words = set(re.findall(r"[a-z_][a-z0-9_]*", text))
     patterns = re.findall(r'__name__=~\\?"(\w[^"\\]*)', text)
     return {name for name in METRICS if name in words or any(re.fullmatch(each, name) for each in patterns)}
