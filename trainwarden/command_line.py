@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from trainwarden.duration import parse_duration
+from trainwarden.identity import InvalidRunId, check_run_id
 
 # Where the first clause of a sentence ends.
 _CLAUSE = re.compile(r"[;,:] ")
@@ -85,3 +86,11 @@ def timeout_seconds(text: str) -> float:
     if seconds > 86_400:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a day at most")
     return seconds
+
+
+def valid_run_id(text: str) -> str:
+    """Return the id of a run; an empty one, as of a variable that is not set, must not stand for all runs."""
+    try:
+        return check_run_id(text)
+    except InvalidRunId as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -13,13 +13,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import trainwarden
 from trainwarden.clients.process import keep_child_status
-from trainwarden.command_line import CommandLine
+from trainwarden.command_line import CommandLine, valid_run_id
 from trainwarden.errors import UsageError
-from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.service_log import log_to_stderr
 from trainwarden_remediator.canary_job.command import add_canary_flags, keep_canary
 from trainwarden_remediator.commands.ray_register import add_register_flags, register
@@ -33,6 +32,7 @@ from trainwarden_remediator.policies.policy_file import FAILURE_MODES
 PROGRAM = "trainwarden-remediator"
 _UNPROTECTED = "--webhook-token-file: missing; there is no mode without a token"
 _MISUSE = 2
+_Commands: TypeAlias = "argparse._SubParsersAction[CommandLine]"  # noqa: SLF001  # has no public name
 # Of a command; where it is given before the command, or not at all, that of the service counts.
 _STATE_DIR: dict[str, Any] = {
     "type": Path,
@@ -54,6 +54,13 @@ def parser() -> argparse.ArgumentParser:
     top.set_defaults(run=_serve)
     add_service_flags(top)
     known = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
+    _file_commands(known)
+    _record_commands(known)
+    _scheduler_commands(known)
+    return top
+
+
+def _file_commands(known: _Commands) -> None:
     check = known.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
     check.add_argument("file", metavar="FILE", help="a policy file, or the name of a shipped one")
     check.add_argument("--json", action="store_true", help="print JSON")
@@ -70,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("--mode", choices=FAILURE_MODES, default="crash", help="of a log, default %(default)s")
     again.add_argument("--json", action="store_true", help="print JSON")
     again.set_defaults(run=_replay)
+
+
+def _record_commands(known: _Commands) -> None:
     shown = known.add_parser("decisions", help="show what was decided and done, beside a running remediator")
     _on_database(shown)
     shown.add_argument("--run-id", metavar="RUN", help="only this run")
@@ -82,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     ack = known.add_parser("ack", help="end the pages of a run that you have taken over; status 1 if none pages")
     _on_database(ack)
     which = ack.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run-id", type=_run_id, metavar="RUN", help="all incidents of a run")
+    which.add_argument("--run-id", type=valid_run_id, metavar="RUN", help="all incidents of a run")
     which.add_argument("incident", nargs="?", metavar="INCIDENT", help="this one; the first 4 letters may do")
     stopped = known.add_parser("freeze", help="let nothing be restarted, of a run or at all, from now on")
     _on_database(stopped)
@@ -94,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     _which(allowed)
     adopted = known.add_parser("adopt", help="let a run be restarted of which the database lacks restarts")
     _on_database(adopted)
-    adopted.add_argument("--run-id", type=_run_id, required=True, metavar="RUN", help="the run")
+    adopted.add_argument("--run-id", type=valid_run_id, required=True, metavar="RUN", help="the run")
     score = known.add_parser("score", help="show what policies would have done against what people did")
     _on_database(score)
     score.add_argument("--policy", dest="of_policy", metavar="NAME", help="only this policy")
@@ -112,6 +122,9 @@ def parser() -> argparse.ArgumentParser:
     )
     _on_database(verify)
     verify.add_argument("--expect", metavar="NUMBER:HASH", help="a row that was noted elsewhere, as in a message")
+
+
+def _scheduler_commands(known: _Commands) -> None:
     resuming = known.add_parser(
         "undrain",
         help="resume nodes that the remediator has drained, and no others; give the flags of the service before it",
@@ -135,7 +148,6 @@ def parser() -> argparse.ArgumentParser:
     canary = known.add_parser("canary", help="keep a job that breaks on schedule, for --canary to heal")
     add_canary_flags(canary)
     canary.set_defaults(run=keep_canary)
-    return top
 
 
 def _on_database(command: argparse.ArgumentParser) -> None:
@@ -146,16 +158,8 @@ def _on_database(command: argparse.ArgumentParser) -> None:
 
 def _which(command: argparse.ArgumentParser) -> None:
     which = command.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run-id", type=_run_id, metavar="RUN", help="this run")
+    which.add_argument("--run-id", type=valid_run_id, metavar="RUN", help="this run")
     which.add_argument("--all", action="store_true", help="all runs")
-
-
-def _run_id(text: str) -> str:
-    """Return the id of a run: an empty one, as of a variable that is not set, must not stand for all runs."""
-    try:
-        return check_run_id(text)
-    except InvalidRunId as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.command_line import valid_run_id
 from trainwarden.errors import UsageError
-from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collectors.runs.folder import LAST_LINE, NEEDED
@@ -97,7 +97,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--expect.run",
         action="append",
         default=[],
-        type=_run_id,
+        type=valid_run_id,
         metavar="RUN_ID",
         help="a run that is expected to leave a record here; pending until then; repeatable",
     )
@@ -113,13 +113,6 @@ def limits_from(flags: Mapping[str, Any]) -> RunLimits:
         owner_series=flags["collector.runs.max_owner_series"],
         run_series=flags["collector.runs.max_run_series"],
     )
-
-
-def _run_id(text: str) -> str:
-    try:
-        return check_run_id(text)
-    except InvalidRunId as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def create(context: Context) -> Sampler:
