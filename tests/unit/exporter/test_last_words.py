@@ -9,7 +9,7 @@ import pytest
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.collectors.runs.folder import ALWAYS, NEVER
+from trainwarden_exporter.collectors.runs.last_line import ALWAYS, NEVER
 
 if TYPE_CHECKING:
     from pathlib import Path

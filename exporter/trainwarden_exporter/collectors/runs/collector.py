@@ -17,7 +17,7 @@ from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder
 from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
 from trainwarden_exporter.collectors.runs.documents import NODE
 from trainwarden_exporter.collectors.runs.filesystems import RunFilesystems
-from trainwarden_exporter.collectors.runs.folder import NEEDED
+from trainwarden_exporter.collectors.runs.last_line import NEEDED
 from trainwarden_exporter.collectors.runs.limits import (
     BYTES,
     DEFAULT_LIMITS,

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder, S3Place
+from trainwarden_exporter.collectors.runs.folder import RunFolder, S3Place
 from trainwarden_exporter.collectors.runs.future_times import METADATA_TIMES, PROGRESS_TIMES
+from trainwarden_exporter.collectors.runs.last_line import NEEDED
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
 from trainwarden_exporter.collectors.s3.local_copy import INDEX, LOG_BYTES

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder, S3Copies
-from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
+from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.last_line import NEEDED
 from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, KeptRanks, RunLimits
 from trainwarden_exporter.collectors.runs.names import NamedFolder, RunNames
 from trainwarden_exporter.collectors.runs.problems import BLOCKED, RecordProblem, RecordProblems

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from trainwarden.capabilities import reading_any
 from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
-from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
+from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS, RANKS
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.superseded import Superseded, lives_beside, superseded_file
 from trainwarden.record.thresholds import Thresholds
-from trainwarden.redaction import MAX_INPUT
 from trainwarden_exporter.collectors.runs.documents import (
     MetadataReader,
     bounded_beats,
@@ -25,6 +24,7 @@ from trainwarden_exporter.collectors.runs.documents import (
     read_superseded,
 )
 from trainwarden_exporter.collectors.runs.future_times import FutureTimes
+from trainwarden_exporter.collectors.runs.last_line import NEEDED, LastLine
 from trainwarden_exporter.collectors.runs.limits import (
     BYTES,
     DEFAULT_LIMITS,
@@ -46,7 +46,7 @@ from trainwarden_exporter.collectors.runs.record import (
     observe_step,
     plausible_timestamp,
 )
-from trainwarden_exporter.core.files import FRESH_SECONDS, CachedFile, last_line
+from trainwarden_exporter.core.files import FRESH_SECONDS, CachedFile
 from trainwarden_exporter.core.owned_folder import OwnedFolder, ReadBudget
 from trainwarden_exporter.sampling.calls import enter
 
@@ -61,10 +61,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# When the last line of a log is shown: while the attempt failed or is quiet, always, never.
-LAST_LINE = NEEDED, ALWAYS, NEVER = "needed", "always", "never"
-# Each other line makes a new series, so it is read again when the state changes, and otherwise only after:
-LAST_LINE_SECONDS = 60.0
 # What cannot be used of one record: so much is counted, and kept while the record stays as it is.
 MAX_PROBLEMS = 20
 # Of so many attempts before the present one is looked whether they still live.
@@ -116,15 +112,6 @@ class _Verdict:
     record: RunRecord
     key: str | None
     verdict: FailureVerdict
-
-
-@dataclass(frozen=True)
-class _LogLine:
-    """The last line of a log, in which state and attempt it was read, and when."""
-
-    state: tuple[str | None, str | None]
-    time: float
-    text: str | None
 
 
 class RunFolder:
@@ -184,8 +171,7 @@ class RunFolder:
         self.last_line: str | None = None
         self._path = path
         self._defaults = defaults
-        self._show_last_line = last_line
-        self._line: _LogLine | None = None
+        self._last_line = LastLine(last_line)
         self._limits = limits
         self._budget = budget
         self._crash_budget = crash_budget
@@ -226,7 +212,7 @@ class RunFolder:
             record = self._localized
             self._steps_seen = observe_step(self._steps_seen, record, now)
             self.rivals = self._living_rivals(files, record, now)
-            self._read_last_line(files, record, now)
+            self.last_line = self._shown_last_line(files, record, now)
             reasons = {BYTES: files.postponed, TOO_MANY_RANKS: self._too_many_ranks}
         self.left_out = frozenset(reason for reason, holds in reasons.items() if holds)
         self._was_read = self._was_read or BYTES not in self.left_out
@@ -242,17 +228,9 @@ class RunFolder:
         self.left_out |= {BYTES}
         return self._localized if self._was_read else None
 
-    def _read_last_line(self, files: OwnedFolder, record: RunRecord, now: float) -> None:
+    def _shown_last_line(self, files: OwnedFolder, record: RunRecord, now: float) -> str | None:
         needed = record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now)
-        if self._show_last_line == NEVER or not (needed or self._show_last_line == ALWAYS):
-            self.last_line = None
-            return
-        state = (record.state, record.attempt_key)
-        if self._line is None or self._line.state != state or abs(now - self._line.time) >= LAST_LINE_SECONDS:
-            enter(LOG)
-            line = last_line(files)
-            self._line = _LogLine(state, now, line and line[: MAX_INPUT + 1])
-        self.last_line = self._line.text
+        return self._last_line.read(files, (record.state, record.attempt_key), now, needed=needed)
 
     def _living_rivals(self, files: OwnedFolder, record: RunRecord, now: float) -> tuple[Superseded, ...]:
         """Return which of the last attempts before the present one live, by the files that they write then."""

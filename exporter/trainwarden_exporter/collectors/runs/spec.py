@@ -12,7 +12,7 @@ from trainwarden.command_line import valid_run_id
 from trainwarden.errors import UsageError
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
-from trainwarden_exporter.collectors.runs.folder import LAST_LINE, NEEDED
+from trainwarden_exporter.collectors.runs.last_line import LAST_LINE, NEEDED
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.s3.spec import copies
 from trainwarden_exporter.core.runs_folder import UNPROTECTED, is_unprotected, runs_folder, runs_folder_exists
