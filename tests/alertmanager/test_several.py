@@ -38,6 +38,9 @@ def test_an_alert_fires_if_any_says_so_and_none_silences_it_also_while_one_is_aw
 
         wait_until(lambda: names() == {"OfFirst", "OfSecond", "Both"}, "the alerts of both")
         assert set(counted.values()) == {None}
+        assert alerts.lists_watchdog() is False, "whoever delivers it is another one"
+        second.send("TrainWatchdog", severity="none")
+        wait_until(lambda: alerts.lists_watchdog() is True, "the watchdog")
         goes.close()
         assert "OfFirst" in names()
         assert "OfSecond" not in names()
