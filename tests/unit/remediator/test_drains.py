@@ -10,7 +10,7 @@ import pytest
 from tests.unit.remediator.simulated_cluster import FakeClock
 from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.nodes import SlurmNode
-from trainwarden_remediator.act.drains import Change, Drains, changes, is_over, reason_of
+from trainwarden_remediator.act.drains import Change, Drains, changes, is_over, reason_of, undrain
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.store.exclusions import Exclusion
 from trainwarden_remediator.store.store import Store
@@ -78,3 +78,21 @@ def test_a_node_that_cannot_be_resumed_makes_no_room(tmp_path: Path) -> None:
 def test_no_other_reason_than_ours_ends_by_itself(reason: str) -> None:
     assert not is_over(reason, NOW + 1e9)
     assert is_over(OURS, NOW)
+
+
+def test_a_drain_of_a_person_is_not_resumed_by_the_command_and_takes_no_room() -> None:
+    theirs = node("n1", "drained", "ticket 5")
+
+    class Client:
+        def nodes(self) -> list[SlurmNode]:
+            return [theirs, node("n2", "drained", OURS)]
+
+        def update_node(self, name: str, **fields: str) -> ControlResult:
+            assert (name, fields) == ("n2", {"State": "RESUME"})
+            return ControlResult(accepted=True, refused=False, detail="")
+
+    client: Any = Client()
+    problems = undrain(client, ["n1", "n2", "n9"])
+    assert problems == ["n1: not drained by Trainwarden: ticket 5", "n9: no such node"]
+    [change] = changes([theirs, node("n3")], {"n3": Exclusion("i-2", None)}, NOW, 1)
+    assert (change.node, change.resume) == ("n3", False)
