@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from dataclasses import dataclass
@@ -156,8 +157,8 @@ def render(samples: Iterable[tuple[Encoded, float]], *, openmetrics: bool = Fals
                 under = lines[block.name] = [_head(block.name, block.kind, block.help, openmetrics)]
             under.append(block.body)
             under.extend(b"%s%.3f\n" % (prefix, age + elapsed) for prefix, age in block.ages)
-    page = b"".join(b"".join(under) for under in lines.values())
-    return page + b"# EOF\n" if openmetrics else page
+    # One copy of all, for a page may be large.
+    return b"".join(itertools.chain.from_iterable([*lines.values(), [b"# EOF\n"] if openmetrics else []]))
 
 
 def encode_text(families: Iterable[AnyFamily]) -> bytes:

@@ -120,6 +120,10 @@ class Collection:
         kept = self._pages.get(openmetrics)
         if kept is not None and kept.holds(sampled, statuses, times, is_released=self.released):
             return kept.body
+        # None is given again that is older, and two of the same size would be in memory.
+        self._pages = {
+            form: page for form, page in self._pages.items() if abs(times[0] - page.times[0]) < _KEPT_SECONDS
+        }
         conflicts = self._conflicts([(name, encoded) for name, encoded, _ in ready])
         samples = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
         own = self._own_families(statuses, set(conflicts.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -195,6 +196,19 @@ def test_of_fifty_requests_in_a_row_one_page_is_made_until_a_sample_is_taken_or_
     assert values(collection.page())["training_heartbeat_age_seconds[r]"] == 4
     assert "training_heartbeat_age_seconds" not in collection.page({"other"}).decode()
     assert len(made) == 5
+
+
+def test_a_page_that_is_too_old_to_be_given_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of many runs is megabytes, in each of two formats."""
+    clock = Clock()
+    monkeypatch.setattr("trainwarden_exporter.sampling.collection.time", SimpleNamespace(monotonic=clock))
+    shown = Collection([])
+    text, openmetrics = shown.page(), shown.page(openmetrics=True)
+    assert shown.page() is text
+    assert shown.page(openmetrics=True) is openmetrics
+    clock.seconds += 1
+    assert shown.page() is not text
+    assert list(shown._pages) == [False]
 
 
 def test_sampling_once_leaves_a_hanging_collector_behind() -> None:
