@@ -12,6 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.integration.s3.faulty_server import FaultyServer, faulty_server
 from tests.integration.s3.store import Store
+from tests.job_variables import remove_job_variables
 from tests.unit.library.processes import Script
 
 _numbers = itertools.count()
@@ -20,10 +21,7 @@ _numbers = itertools.count()
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may be a job of some scheduler, or have credentials of its own."""
-    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_")
-    for name in list(os.environ):
-        if name.startswith((*launchers, "AWS_", "MONITORING_")) or name in {"RANK", "WORLD_SIZE", "STALE_MINUTES"}:
-            monkeypatch.delenv(name)
+    remove_job_variables(monkeypatch)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASECRET")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "topsecret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")

@@ -1,6 +1,5 @@
 """What the library's tests share."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,18 +7,14 @@ from typing import Any
 import pytest
 
 import trainwarden
+from tests.job_variables import remove_job_variables
 from tests.unit.library.processes import Script, Starter
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may itself be a job of some scheduler."""
-    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_", "MONITORING_")
-    mpi = ("PMI", "PALS_", "FLUX_", "MASTER_")
-    said = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "JOB_COMPLETION_INDEX", "STALE_MINUTES"}
-    for name in list(os.environ):
-        if name.startswith((*launchers, *mpi)) or name in said:
-            monkeypatch.delenv(name)
+    remove_job_variables(monkeypatch)
 
 
 @pytest.fixture

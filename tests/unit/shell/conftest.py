@@ -1,6 +1,5 @@
 """What the tests of shell commands share."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.job_variables import remove_job_variables
 from tests.unit.shell.calling import Shell
-
-_SAYING = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_", "AWS_", "MONITORING_")
 
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may be a job of some scheduler."""
-    for name in list(os.environ):
-        if name.startswith(_SAYING) or name in {"RANK", "WORLD_SIZE", "LOCAL_RANK", "STALE_MINUTES"}:
-            monkeypatch.delenv(name)
+    remove_job_variables(monkeypatch)
 
 
 @pytest.fixture
