@@ -31,12 +31,15 @@ class ProgressPublisher:
         store: of the record.
         fence: whether this attempt may write it.
         began: when the attempt began, by the monotonic clock.
+
+    Attributes:
+        context: of the run; another one where its total number of steps becomes known later.
     """
 
     def __init__(
         self, context: RunContext, loop: LoopState, event_log: EventLog, store: RecordStore, fence: Fence, began: float
     ) -> None:
-        self._context = context
+        self.context = context
         self._loop = loop
         self._event_log = event_log
         self._store = store
@@ -88,7 +91,7 @@ class ProgressPublisher:
         Raises:
             OSError: the folder cannot be written.
         """
-        beginning, view = self._context.beginning, self._loop.snapshot()
+        beginning, view = self.context.beginning, self._loop.snapshot()
         moved = view.reports != self._written_reports or self._checkpoint_is_new
         if beginning is None or not moved or self._fence.is_closed():
             return
@@ -100,7 +103,7 @@ class ProgressPublisher:
             self._known_metrics |= new
             self._warnings.warn_of_metrics(sorted(new), view.missing)
         saved = self._checkpoints
-        document = self._context.progress(beginning, view, rates, saved.latest, saved.count)
+        document = self.context.progress(beginning, view, rates, saved.latest, saved.count)
         # The newest checkpoint must survive a power failure; later reports need not.
         self._store.write(PROGRESS, document, durable=self._checkpoint_is_new)
         if self._checkpoint_is_new:

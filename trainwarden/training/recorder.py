@@ -8,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -126,7 +125,7 @@ class RecordThread:
 
     def expect(self, total_steps: int) -> None:
         """Set the total number of steps."""
-        self._writer.context = replace(self._writer.context, total_steps=total_steps)
+        self._writer.expect(total_steps)
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Record a checkpoint; its size is measured if unknown."""

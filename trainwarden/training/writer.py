@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 from trainwarden.record.clock import to_iso
@@ -106,6 +106,10 @@ class RecordWriter:
     def outcome(self) -> AttemptOutcome | None:
         """How the attempt ended, once that is decided."""
         return self._ended
+
+    def expect(self, total_steps: int) -> None:
+        """Set the total number of steps."""
+        self.context = self._progress.context = replace(self.context, total_steps=total_steps)
 
     def open(self) -> None:
         """Write the record for the first time.
