@@ -78,7 +78,7 @@ _PLACE = operator.attrgetter("rank", "host", "gpu", "uuid", "gpu_taken_bytes", "
 # In which texts of one user are made labels in one sample.
 TEXT_MICROSECONDS = 500_000
 # After so many bytes of records much of the memory that was needed for them is free: to give it back takes some ms.
-MUCH_READ = 4 * 2**20
+MUCH_READ = 2**20
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
 
