@@ -200,6 +200,15 @@ def test_series_of_a_run_with_a_long_id_count_twice(tmp_path: Path) -> None:
     assert left_out(tree, "series") == 2
 
 
+def test_series_of_a_run_whose_ranks_name_long_hosts_count_more(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_series=1200))
+    for number in range(4):
+        tree.metadata(f"run-{number}")
+        tree.rank(f"run-{number}", 0, host=HOST, uuid="u" * 256)
+    assert len(tree.samples()["training_run_info"]) == 2
+    assert left_out(tree, "series") == 2
+
+
 def test_of_runs_without_a_place_no_samples_are_kept(tmp_path: Path) -> None:
     tree = RunsTree(tmp_path / "runs", limit=2)
     for number in range(2):
@@ -331,13 +340,15 @@ def test_a_user_whose_records_take_long_to_read_delays_its_own_runs_alone(
 ) -> None:
     SlowReading(monkeypatch)
     tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_seconds=1.5, all_seconds=1.5))
-    slow, mine = [f"aa-slow-{number}" for number in range(6)], ["mm-mine", "zz-mine"]
+    slow, mine = [f"aa-slow-{number}" for number in range(6)], ["aa-mine", "zz-mine"]
     for run_id in (*slow, *mine):
         tree.metadata(run_id)
         tree.progress(run_id, step=1)
     for run_id in slow:
         give(tree.path / run_id)
-    assert len(steps(tree).keys() & set(slow)) == 2, "a sample that takes longer fails for all"
+    shown = steps(tree)
+    assert len(shown.keys() & set(slow)) == 2, "a sample that takes longer fails for all"
+    assert shown.keys() >= set(mine), "at first those who have few come first"
     for step in range(2, 6):
         for run_id in mine:
             tree.progress(run_id, step=step)

@@ -422,4 +422,4 @@ def _owner_of(run: DiscoveredRun) -> int:
 
 
 def _weight_of(run: DiscoveredRun) -> int:
-    return weight_of(run.folder.run_id)
+    return weight_of(run.folder.run_id, run.record.ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -130,8 +131,9 @@ class RunDiscovery:
         first = self._rounds * ROTATED % max(1, len(awake))
         order = [*awake[first:], *awake[:first]]
         # A user whose records took long does not keep the others' from being read; of one user's those come first that
-        # there was no time for longest.
-        order.sort(key=lambda folder: (self._time_budget.before[folder.owner], folder.last_round))
+        # there was no time for longest. At first nobody took any: those come first who have few.
+        before, number = self._time_budget.before, Counter(folder.owner for folder in order)
+        order.sort(key=lambda folder: (before[folder.owner], number[folder.owner], folder.last_round))
         records = self._pool.map(order, lambda folder: self._read(folder, now))
         for name, folder in here.items():
             names[name].asleep_until = folder.asleep_until

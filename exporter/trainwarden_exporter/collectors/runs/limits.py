@@ -24,6 +24,8 @@ REASONS = (FOLDERS, RUNS, BYTES, RANKS, SERIES)
 SERIES_OF_RUN, SERIES_OF_RANK, SERIES_OF_HOST = 92, 4, 2
 # Each series has the run's id, which is most of it where it is long: with so many characters a series counts twice.
 LONG_ID = 64
+# Of the host and the GPU of a rank together so many characters, and for each further step a series counts once more.
+LONG_PLACE, PLACE_STEP = 96, 32
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class RunLimits:
     file_bytes: int = 512 * 2**10
     owner_bytes: int = 16 * 2**20
     owner_seconds: float = 0.5
-    all_seconds: float = 1.0
+    all_seconds: float = 0.75
     owner_crash_work: int = 65_536
     series: int = 200_000
     owner_series: int = 100_000
@@ -138,9 +140,10 @@ def ranks_within(beats: Sequence[RankBeat], most: int) -> int:
     return low
 
 
-def weight_of(run_id: str) -> int:
-    """Return as how many series each series of a run counts."""
-    return 1 + len(run_id) // LONG_ID
+def weight_of(run_id: str, beats: Sequence[RankBeat]) -> int:
+    """Return as how many series each series of a run counts: by the length of its names, as memory does."""
+    longest = max([len(beat.host or "") + len(beat.uuid or "") for beat in beats], default=0)
+    return 1 + len(run_id) // LONG_ID + max(0, longest - LONG_PLACE) // PLACE_STEP
 
 
 def all_fit(runs: int, rank_series: int, limits: RunLimits, heaviest: int) -> bool:
