@@ -87,6 +87,7 @@ def test_what_is_no_state_is_put_aside_named_and_begun_anew(
     assert (StateFile(path).read() or {})["counts"] == 14
 
 
+@pytest.mark.process
 def test_a_full_disk_costs_nothing_that_is_stored_and_what_came_meanwhile_is_stored_once_there_is_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
