@@ -323,7 +323,7 @@ def test_a_run_that_was_given_up_is_for_a_person_alone(world: World) -> None:
     (message, *_) = wait_until(lambda: world.alertmanager.messages("exhausted"), timeout=120)
     assert message.title == "[FIRING] TrainRunRestartExhausted · exhausted"
     for needle in (
-        "\nStatus: GIVEN UP\n",
+        "\nStatus: NEEDS A PERSON\n",
         "\nReason: 3 of 3 restarts used\n",
         "start the run by hand",
         "\nInstance: n1\n",
