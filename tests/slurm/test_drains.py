@@ -27,7 +27,11 @@ class Evidence:
     time: float = 1_800_000_000.0
     looks: float = 0.0
 
-    def exclusions(self, _scheduler: str) -> dict[str, dict[str, Exclusion]]:
+    @property
+    def exclusions(self) -> Evidence:
+        return self
+
+    def of_scheduler(self, _scheduler: str) -> dict[str, dict[str, Exclusion]]:
         return {"17": self.wanted}
 
     def incident(self, incident_id: str) -> object:

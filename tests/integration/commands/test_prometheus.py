@@ -23,7 +23,7 @@ from trainwarden.stack.ports import free_port
 pytestmark = pytest.mark.tools
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = f"""\
-trainwarden_build_info{{version="1"}} 1
+trainwarden_build_info{{component="exporter",version="1"}} 1
 trainwarden_node_info{{host="n1",slurm_node="",instance_id="",instance_type=""}} 1
 training_gpu_info{{run_id="{RUN}",gpu="0",uuid="a"}} 1
 training_gpu_info{{run_id="{RUN}",gpu="1",uuid="b"}} 1
@@ -52,7 +52,7 @@ def prometheus(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     )
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\nscrape_configs:\n"
-        f'  - {{job_name: x, static_configs: [{{targets: ["{exporter.url.removeprefix("http://")}"]}}]}}\n'
+        f'  - {{job_name: trainwarden-exporter, static_configs: [{{targets: ["{exporter.url.removeprefix("http://")}"]}}]}}\n'
     )
     address = f"127.0.0.1:{free_port()}"
     command = [
