@@ -1,4 +1,4 @@
-"""The marks of the remediator in the comment of a SLURM job: whose hold it is, and who has submitted it.
+"""The marks in the comment of a SLURM job: the incident that ended its last start, and the one that submitted it.
 
 They are the only trace where the database is lost. The rest of a comment stays: others read it, too.
 """
