@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # A sample is due by then at the latest: a reader of logs must not fall far behind, however seldom scrapes come.
 LONGEST_SECONDS = 60.0
+# The interval of what sums up the samples of other tasks, as a share of theirs: it is due after them for each scrape.
+SUMMED_SHARE = 0.8
 # So long samples are taken at their own interval: while no scraper can be known yet, and after a change.
 LEARNING_SECONDS = 65.0
 SETTLING_SECONDS = 10.0

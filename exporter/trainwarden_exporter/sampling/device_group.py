@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.core.scrape_times import SUMMED_SHARE
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -48,7 +49,9 @@ class DeviceGroup:
         self.name = collector.name
         self._done = done
         self._scrape_times = scrape_times
-        self._discovery = self._sampler(SampleTask(collector.name, self._discover, interval, timeout))
+        # It sums up what the devices count.
+        pause = interval if scrape_times is None else SUMMED_SHARE * interval
+        self._discovery = self._sampler(SampleTask(collector.name, self._discover, pause, timeout))
         self._devices: dict[tuple[str, str], Sampler] = {}
         self._lock = threading.Lock()
         turns = RoundRobinSampler(lambda: self.samplers()[1:], interval, scrape_times) if in_turn else None

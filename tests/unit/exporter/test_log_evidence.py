@@ -188,6 +188,15 @@ def test_progress_comes_from_the_log_only_where_none_is_recorded(logs: LogsTree)
     assert (logs.value("training_step", run_id="r"), logs.value("training_loss", run_id="r")) == (7, 2.5)
 
 
+def test_progress_of_a_log_stays_while_scrapes_and_with_them_its_samples_are_a_minute_apart(logs: LogsTree) -> None:
+    logs.write("r", "step: 6/100 loss: 1.5\n")
+    logs.look()
+    for seconds, shown in ((61.0, 6), (600.0, None)):  # the second: the reader of the logs hangs
+        logs.runs.now += seconds
+        logs.runs.metadata("r")
+        assert logs.runs.value("training_step", run_id="r") == shown
+
+
 def test_a_folder_with_a_log_that_moves_is_not_taken_for_one_that_never_started(logs: LogsTree) -> None:
     logs.write("bare", "hello\n")
     logs.look()

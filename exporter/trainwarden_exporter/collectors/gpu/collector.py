@@ -12,6 +12,7 @@ from trainwarden_exporter.collectors.gpu.node import GpuNode
 from trainwarden_exporter.collectors.gpu.roster import Roster, RosterGpu, roster_gpus
 from trainwarden_exporter.collectors.gpu.state import WAIT_SHARE, GpuState
 from trainwarden_exporter.collectors.gpu.sums import GpuSums
+from trainwarden_exporter.core.scrape_times import SUMMED_SHARE
 from trainwarden_exporter.core.state_file import StateFile
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -145,14 +146,14 @@ class GpuCollector:
 
     def tasks(self) -> Sequence[SampleTask]:
         """Return two tiers of each GPU, their sums, the driver as a whole, its own tasks, and the node."""
-        tasks = []
+        tasks, later = [], SUMMED_SHARE * self._interval
         for bus, gpu in self._devices.items():
             if self._states.get(bus) is not gpu.state:
                 continue  # another driver was given it
             tasks.append(SampleTask(self.name, gpu.fast, self._interval, self._timeout, bus, "fast"))
             tasks.append(SampleTask(self.name, gpu.slow, self._interval, self._timeout, bus, "slow"))
         if tasks:
-            tasks.append(SampleTask(self.name, self._sums.read, self._interval, self._timeout, tier="sums"))
+            tasks.append(SampleTask(self.name, self._sums.read, later, self._timeout, tier="sums"))
         return [
             *tasks,
             SampleTask(self.name, self._open, self._interval, self._timeout, tier="driver"),
@@ -160,7 +161,7 @@ class GpuCollector:
                 SampleTask(self.name, task.read, task.interval, self._timeout, tier=task.tier)
                 for task in self._driver.node_tasks()
             ),
-            SampleTask(self.name, self._node.read, self._interval, self._timeout, tier="node"),
+            SampleTask(self.name, self._node.read, later, self._timeout, tier="node"),
         ]
 
     def close(self) -> None:

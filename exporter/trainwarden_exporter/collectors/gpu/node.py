@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.collectors.gpu import metrics, node_metrics
 from trainwarden_exporter.collectors.gpu.state import WAIT_SHARE, wait_for_first_samples
 from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.scrape_times import LONGEST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +47,7 @@ class GpuNode:
         self._driver = driver
         self._spent = spent
         self._timeout = timeout
-        self._fresh = interval + timeout + SLACK_SECONDS
+        self._fresh = max(interval, LONGEST_SECONDS) + timeout + SLACK_SECONDS
         self._expected = expected
 
     def read(self) -> list[Family]:

@@ -10,7 +10,7 @@ from trainwarden_exporter.collectors.rdma.devices import efa_functions, rdma_dev
 from trainwarden_exporter.collectors.rdma.efa_device import EfaDevice, NodeTotals
 from trainwarden_exporter.collectors.rdma.files import allow_many_files
 from trainwarden_exporter.core.instance import inventory
-from trainwarden_exporter.core.scrape_times import ScrapeTimes
+from trainwarden_exporter.core.scrape_times import LONGEST_SECONDS, ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.device_group import DeviceGroup
@@ -33,7 +33,7 @@ class EfaCollector(RdmaCollector):
     def __init__(self, sysfs: Path, interval: float, timeout: float, *, expected: int | None = None) -> None:
         super().__init__(sysfs, interval, timeout)
         self._expected = expected
-        self._totals = NodeTotals(2 * interval + timeout)
+        self._totals = NodeTotals(max(interval, LONGEST_SECONDS) + interval + timeout)
 
     def _is_sampled(self, device: RdmaDevice) -> bool:
         return device.is_efa

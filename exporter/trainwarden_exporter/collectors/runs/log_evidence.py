@@ -12,6 +12,7 @@ from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.collectors.runs.documents import PLACEHOLDERS
 from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
+from trainwarden_exporter.core.scrape_times import LONGEST_SECONDS
 from trainwarden_exporter.core.shared_state import LogVerdict, WatchedRun
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 # A failure is shown together with its cause if the logs are read within this time.
 WAIT_SECONDS = 8.0
-# An older view may be out of date: the file system of the logs may hang.
-FRESH_SECONDS = 60.0
+# An older view may be out of date: the file system of the logs may hang. Two samples may be a minute apart.
+FRESH_SECONDS = LONGEST_SECONDS + 30.0
 _MESSAGE = 400
 # Failures that state how the process ended, and not why.
 _ENDS = frozenset(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from tests.nodes.fixtures import p4d
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
+from trainwarden_exporter.collectors.rdma.efa import EfaCollector
 from trainwarden_exporter.collectors.rdma.efa_device import NodeTotals
 from trainwarden_exporter.core.metric import Families
 
@@ -54,6 +60,17 @@ def test_the_links_of_a_device_that_hangs_or_is_gone_are_not_exported() -> None:
     assert shown(totals) == {"efa_node_ports_down": 3}
     clock[0] = 11.0
     assert shown(totals) == {"efa_node_ports_down": 2}
+
+
+def test_links_are_exported_between_two_scrapes_that_are_a_minute_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = EfaCollector(p4d(tmp_path).sysfs, 5.0, 5.0)
+    Watched(collector).look()
+    later = time.monotonic() + 60.0
+    monkeypatch.setattr(collector._totals, "_monotonic", lambda: later)
+    assert shown(collector._totals)["efa_node_ports_down"] == 0
+    collector.close()
 
 
 def test_failed_reads_and_writes_are_one_sum() -> None:
