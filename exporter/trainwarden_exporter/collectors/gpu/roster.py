@@ -82,7 +82,7 @@ class Roster:
             if seen.uuid and here.uuid != seen.uuid:
                 here = self._placed(here, seen, present)
             for other in list(self._gpus.values()):
-                if other.minor == seen.minor is not None and other.bus != here.bus and other.bus not in present:
+                if other.minor == seen.minor is not None and other.bus != here.bus:
                     self._gpus[other.bus] = replace(other, minor=None)  # the driver gave its number to this one
             self._gpus[here.bus] = replace(
                 here, uuid=seen.uuid or here.uuid, minor=seen.minor, info=dict(seen.info) or here.info

@@ -143,8 +143,8 @@ def _identity(folder: Path) -> tuple[str, int | None]:
 
 
 def _nvidia(gpu: RosterGpu, identity: tuple[str, int | None] | None, taken: Container[int | None]) -> NodeGpu:
-    """Return a GPU of the roster; one that left has its number no more if the driver gave it to another."""
-    if identity is None:
-        return NodeGpu(gpu.index, gpu.uuid, None if gpu.minor in taken else gpu.minor, gpu.bus)
-    uuid, minor = identity
-    return NodeGpu(gpu.index, gpu.uuid or uuid, gpu.minor if minor is None else minor, gpu.bus)
+    """Return a GPU of the roster; one that the driver does not have lost its number if that is another's now."""
+    uuid, minor = identity or ("", None)
+    if minor is None and gpu.minor not in taken:
+        minor = gpu.minor
+    return NodeGpu(gpu.index, gpu.uuid or uuid, minor, gpu.bus)

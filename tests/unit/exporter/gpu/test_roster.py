@@ -69,6 +69,12 @@ def test_a_gpu_that_left_has_no_number_that_the_driver_gave_to_another() -> None
     assert [gpu.minor for gpu in made.gpus] == [None, 0, 1, 2]
 
 
+def test_a_gpu_on_the_bus_that_does_not_open_has_no_number_that_the_driver_gave_to_another() -> None:
+    made = Roster(RosterGpu(index, bus, UUIDS[index], (2, 3, 0, 1)[index]) for index, bus in enumerate(BUSES))
+    made.identify(RosterGpu(0, BUSES[1], UUIDS[1], 1), BUSES)
+    assert [gpu.minor for gpu in made.gpus] == [2, 1, 0, None]
+
+
 def test_partitions_are_numbered_anew_when_gpus_are_divided_otherwise_and_not_when_one_is_missing() -> None:
     devices = ["0000:05:00", "0000:26:00"]
     whole, halves = [f"{device}.0" for device in devices], [f"{device}.{part}" for device in devices for part in "01"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.unit.exporter.contexts import context
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, uuid
-from trainwarden_exporter.collectors.gpu.roster import NodeRoster
+from trainwarden_exporter.collectors.gpu.roster import NodeRoster, RosterGpu
 from trainwarden_exporter.collectors.gpu_jobs.collector import SPEC
 from trainwarden_exporter.collectors.gpu_jobs.gpus import find_gpus
 from trainwarden_exporter.core.node import Node
@@ -84,6 +85,26 @@ def test_a_number_that_the_driver_gave_to_another_gpu_is_no_longer_that_of_the_o
     other = gpus.by_minor(MINORS[0])
     assert other is not None
     assert other.index == 1
+
+
+def test_a_number_that_the_driver_gave_to_another_gpu_is_not_that_of_one_on_the_bus_that_it_did_not_take(
+    node: NodeTree,
+) -> None:
+    folders = [node.gpu(index) for index in range(4)]
+    for folder in folders:
+        _on_bus(node, folder.name, "0x10de")
+    roster = NodeRoster()
+    roster.is_sampled = True  # by the collector `nvidia`, whose driver opens the others alone
+    roster.keep(
+        [asdict(RosterGpu(index, folder.name, uuid(index), MINORS[index])) for index, folder in enumerate(folders)]
+    )
+    (folders[3] / "information").unlink()
+    folders[3].rmdir()
+    second = folders[1] / "information"
+    second.write_text(second.read_text().replace(f"Minor: \t {MINORS[1]}", f"Minor: \t {MINORS[3]}"))
+    owner = find_gpus(node.procfs, node.sysfs, roster, NodeRoster()).by_minor(MINORS[3])
+    assert owner is not None
+    assert owner.index == 1
 
 
 def test_it_is_on_where_there_are_gpus(node: NodeTree, tmp_path: Path) -> None:
