@@ -43,8 +43,9 @@ class GpuSums:
         """Add what the counters in a sample of one GPU have grown by."""
         for metric, labels, values in families.columns():
             if metric in SUMMED:
-                for (_, uuid, kind), value in zip(labels, values, strict=True):
-                    self._sums.count((metric, uuid, kind), value, SUMMED[metric], (self._vendor, kind))
+                # With the index: a driver may give several GPUs one uuid, or none.
+                for (index, uuid, kind), value in zip(labels, values, strict=True):
+                    self._sums.count((metric, index, uuid, kind), value, SUMMED[metric], (self._vendor, kind))
 
     def read(self) -> list[Family]:
         """Return the sums; at first wait until both tiers of each GPU were sampled, or almost reached the deadline."""

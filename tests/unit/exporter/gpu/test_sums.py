@@ -7,10 +7,10 @@ from trainwarden_exporter.collectors.gpu.sums import GpuSums
 from trainwarden_exporter.core.metric import Families
 
 
-def count(sums: GpuSums, uuid: str, value: float, error: str = "recovery") -> None:
+def count(sums: GpuSums, uuid: str, value: float, error: str = "recovery", gpu: str = "0") -> None:
     families = Families()
-    families.add(link_metrics.GPU_NVLINK_ERRORS_TOTAL, value, gpu="0", uuid=uuid, error=error)
-    families.add(metrics.GPU_UP, 1, gpu="0", uuid=uuid)
+    families.add(link_metrics.GPU_NVLINK_ERRORS_TOTAL, value, gpu=gpu, uuid=uuid, error=error)
+    families.add(metrics.GPU_UP, 1, gpu=gpu, uuid=uuid)
     sums.count(families)
 
 
@@ -33,6 +33,14 @@ def test_a_gpu_that_is_lost_exchanged_or_counts_anew_is_no_burst() -> None:
     for uuid, value in (("a", 5), ("a", 6), ("another in its slot", 10**6), ("a", 2), ("a", 3)):
         count(sums, uuid, value)
     assert list(shown(sums).values()) == [4]
+
+
+def test_gpus_whose_driver_gives_them_no_uuid_of_their_own_are_counted_each_by_itself() -> None:
+    sums = GpuSums("amd", {}, 1.0)
+    for _ in range(3):
+        count(sums, "", 5, gpu="0")
+        count(sums, "", 70, gpu="1")
+    assert list(shown(sums).values()) == [0]
 
 
 def test_without_counters_nothing_is_shown() -> None:
