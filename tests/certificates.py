@@ -47,11 +47,11 @@ class Authority:
         file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         return cls(folder, file, certificate, key)
 
-    def issue(self, name: str, *sans: str) -> tuple[Path, Path]:
-        """Return the files of a certificate for DNS names and addresses, and of its key."""
+    def issue(self, name: str, *sans: str, days: int = 1) -> tuple[Path, Path]:
+        """Return the files of a certificate for DNS names and addresses, which ends in so many days, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [_general_name(san) for san in sans or (name,)]
-        builder = _builder(name, self.file.stem, key, self.key).add_extension(
+        builder = _builder(name, self.file.stem, key, self.key, days).add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )
         certificate = builder.sign(self.key, hashes.SHA256())
@@ -70,18 +70,19 @@ def _general_name(san: str) -> x509.GeneralName:
 
 
 def _builder(
-    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
+    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey, days: int = 1
 ) -> x509.CertificateBuilder:
     # Python verifies strictly from 3.13 on: it wants the identifiers of both keys, as RFC 5280 does.
     now = dt.datetime.now(dt.timezone.utc)
+    ends = now + dt.timedelta(days=days)
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_before(min(now, ends) - dt.timedelta(minutes=5))
+        .not_valid_after(ends)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )

@@ -41,6 +41,7 @@ _NOT_S3 = "NotS3"
 _EXPIRED = frozenset(("ExpiredToken", "TokenRefreshRequired"))
 # Names of exceptions, as botocore raises them before it sends anything.
 _NO_CREDENTIALS = frozenset(("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"))
+_TLS = "SSLError"
 _THROTTLING = frozenset(("SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"))
 _RETRIABLE_STATUS = (408, 409, 425, 429)
 _RETRIABLE = frozenset(("RequestTimeout", "RequestTimeTooSkewed")) | _THROTTLING | _EXPIRED
@@ -60,12 +61,20 @@ class S3Error(Exception):
     """
 
     def __init__(
-        self, code: str, location: S3Location, name: str = "", *, refused: bool = False, reason: str = UNREACHABLE
+        self,
+        code: str,
+        location: S3Location,
+        name: str = "",
+        *,
+        refused: bool = False,
+        reason: str = UNREACHABLE,
+        explanation: str = "",
     ) -> None:
         self.code = code
         self.refused = refused
         self.reason = reason
-        explanation = ": what answers is not S3" if code == _NOT_S3 else ""
+        if code == _NOT_S3:
+            explanation = ": what answers is not S3"
         if code in _NO_CREDENTIALS:
             explanation = ": set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         super().__init__(f"{location}{name and '/' + name}: {code}{explanation}")
@@ -344,7 +353,8 @@ class S3Bucket:
         if conditional and code in _CONDITION_UNKNOWN:
             return S3ConditionsUnsupported(code, self.location, name, reason=reason)
         refused = 400 <= status < 500 and status not in _RETRIABLE_STATUS and code not in _RETRIABLE
-        return S3Error(code, self.location, name, refused=refused, reason=reason)
+        explanation = _tls_failure(error) if code == _TLS else ""
+        return S3Error(code, self.location, name, refused=refused, reason=reason, explanation=explanation)
 
     def _measure_clock(self, answer: Mapping[str, Any], now: float) -> None:
         import email.utils  # noqa: PLC0415  # 10 ms; boto3 has imported it already
@@ -367,6 +377,20 @@ def _new_guard(bucket: S3Bucket) -> HeldDescriptor:
     guard = HeldDescriptor(reader)
     weakref.finalize(bucket, guard.close)
     return guard
+
+
+def _tls_failure(error: BaseException) -> str:
+    """Return why there is no TLS, as OpenSSL or the system states it, and whose certificates are trusted."""
+    import ssl  # noqa: PLC0415  # some MiB; boto3 has imported it already
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, (ssl.SSLError, FileNotFoundError, PermissionError)):
+        cause = cause.__cause__ or cause.__context__
+    names = ("verify_message", "reason", "strerror")
+    stated = next((text for name in names if isinstance(text := getattr(cause, name, None), str) and text), "no TLS")
+    bundle = os.environ.get("AWS_CA_BUNDLE")
+    trusted = f"AWS_CA_BUNDLE={bundle}" if bundle else "boto3 (AWS_CA_BUNDLE is not set)"
+    return f": {stated.lower().replace('_', ' ')}; trusted are the authorities of {trusted}"
 
 
 def _reason(code: str, status: int) -> str:

@@ -1,14 +1,19 @@
 """Objects in S3, read, written and listed through boto3."""
 
+import contextlib
 import email.utils
+import socket
+import ssl
 import threading
 import time
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.certificates import Authority
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from trainwarden.clients import s3 as s3_client
@@ -105,6 +110,35 @@ def test_nobody_listening_and_no_bucket_have_codes_of_their_own(store: Store, mo
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(S3Error, match="EndpointConnectionError"):
         bucket_of(store).get("x")
+
+
+@pytest.mark.parametrize(
+    ("days", "bundle", "why"),
+    [
+        (-1, "authority.pem", "certificate has expired"),
+        (1, "other.pem", "unable to get local issuer certificate"),
+        (1, "missing.pem", "no such file or directory"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_is_named_with_what_is(
+    days: int, bundle: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = Authority.create(tmp_path).issue("server", "127.0.0.1", days=days)
+    Authority.create(tmp_path, "other")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / bundle))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refused_once() -> None:
+            with server.accept()[0] as connection, contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True)
+
+        threading.Thread(target=refused_once, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"https://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(S3Error, match=f"SSLError: {why}; .*{bundle}$") as caught:
+            S3Bucket(S3Location("bucket", "a"), connect_seconds=30.0, read_seconds=30.0).get("x")
+    assert not caught.value.refused
 
 
 def test_a_server_without_conditions_shows_it(store: Store, s3: FaultyServer) -> None:
