@@ -43,7 +43,10 @@ def device_info(files: DeviceFiles, pci_bus_id: str) -> dict[str, str]:
 
 def ports(files: DeviceFiles) -> list[str]:
     """Return the numbers of the device's ports, in order."""
-    return sorted(filter(str.isdigit, files.names("ports")), key=int)
+    found = sorted(filter(str.isdigit, files.names("ports")), key=int)
+    if not found:
+        files.list_again()  # the kernel shows a device before its ports
+    return found
 
 
 def read_link(files: DeviceFiles, port: str) -> Link:

@@ -134,6 +134,8 @@ class EfaDevice:
             if not files.listed:
                 self._ports = ports(files)
                 self._counters = list(self._list_counters())
+                if not self._counters:
+                    files.list_again()  # the kernel shows a port before its counters
                 self._info = {**device_info(files, self.device.pci_bus_id), "driver": self._version()}
             links = [read_link(files, port) for port in self._ports]
             values = [files.counter(counter.file) for counter in self._counters]

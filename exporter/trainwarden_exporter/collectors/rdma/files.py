@@ -162,6 +162,10 @@ class DeviceFiles:
         """Whether a folder has been listed since the device appeared, or reappeared as another one."""
         return bool(self._names)
 
+    def list_again(self) -> None:
+        """Have all folders listed anew in the next sample."""
+        self._stale = True
+
     def names(self, folder: str) -> tuple[str, ...]:
         """Return the names in a folder, sorted; none where there is no folder. Listed once while the device stays."""
         known = self._names.get(folder)

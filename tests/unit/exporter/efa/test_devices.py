@@ -137,6 +137,24 @@ def test_a_device_whose_driver_was_loaded_anew_is_read_anew(tree: NodeTree, watc
     assert watched.success == 1
 
 
+def test_a_device_that_is_seen_before_its_ports_and_their_counters_is_listed_again(
+    tree: NodeTree, watch: Watch
+) -> None:
+    folder = tree.rdma("rdmap79s0", "0000:4f:00.0", firmware="0.0.0.0")
+    tree.pci("0000:4f:00.0", "0x1d0f", "0xefa3", "0x020000", 0)
+    (folder / "ports").rename(tree.sysfs / "later")
+    watched = watch(tree)
+    watched.look()
+    assert watched.labelled("efa_port_up", "device") == {}
+    (tree.sysfs / "later").rename(folder / "ports")
+    watched.look()
+    assert watched.value("efa_port_up", device="rdmap79s0", port="1") == 1
+    tree.counters(folder / "ports/1/hw_counters", {"tx_bytes": 3})
+    watched.look()
+    assert watched.value("efa_tx_bytes_total", device="rdmap79s0", port="1") == 3
+    assert watched.value("efa_read_errors_total", device="rdmap79s0") == 0
+
+
 def test_a_port_that_goes_down_is_reported_and_counted(tree: NodeTree, watch: Watch) -> None:
     add(tree, "4f")
     add(tree, "50")

@@ -78,6 +78,16 @@ def test_a_port_that_goes_down_and_a_device_that_vanishes_are_reported(tree: Nod
     assert watched.success == 1
 
 
+def test_a_device_that_is_seen_before_its_ports_is_listed_again(tree: NodeTree, watched: Watched) -> None:
+    ports = (tree.sysfs / "class/infiniband" / FIRST).resolve() / "ports"
+    ports.rename(tree.sysfs / "later")
+    watched.look()
+    assert FIRST not in watched.labelled("infiniband_port_up", "device")
+    (tree.sysfs / "later").rename(ports)
+    watched.look()
+    assert watched.value("infiniband_port_up", device=FIRST, port="1") == 1
+
+
 def test_a_counter_that_the_device_does_not_have_is_no_error(tree: NodeTree, watched: Watched) -> None:
     counters = tree.sysfs / "class/infiniband/mlx5_0/ports/1/counters"
     (counters / "port_xmit_wait").write_text("N/A (no PMA)\n")
