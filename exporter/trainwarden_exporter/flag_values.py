@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 
 from trainwarden.server.address import parse_address
 
@@ -28,6 +29,13 @@ def some_name(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is no name: expected at least one character")
     return text
+
+
+def some_path(text: str) -> Path:
+    """Parse a path; an empty one, as of a variable that is not set, would be the folder of the start."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no path: expected at least one character")
+    return Path(text)
 
 
 def count(text: str) -> int:

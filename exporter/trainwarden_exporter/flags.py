@@ -16,6 +16,7 @@ from trainwarden_exporter.flag_values import (
     listen_address,
     positive_count,
     some_name,
+    some_path,
     telemetry_path,
 )
 from trainwarden_exporter.registry import SPECS
@@ -62,7 +63,7 @@ def build_parser() -> Parser:
     parser.add_argument("--help-all", action=HelpAction, help="show all flags")
     parser.add_argument(
         "--config.file",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="flags as YAML; those of the command line take precedence",
     )
@@ -103,7 +104,7 @@ def _web_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--web.config.file",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="TLS, client certificates and users, in exporter-toolkit's format; read again when it changes",
     )
@@ -123,7 +124,7 @@ def _web_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--web.port-file",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="write the address that was bound (of several, the first), as host:port, to this file; removed at the end",
     )
@@ -133,14 +134,14 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
     for name, default in (("sysfs", "/sys"), ("procfs", "/proc"), ("rootfs", "/")):
         parser.add_argument(
             f"--path.{name}",
-            type=Path,
+            type=some_path,
             default=Path(default),
             metavar="FOLDER",
             help=f"where the node's {default} is mounted (default %(default)s)",
         )
     parser.add_argument(
         "--path.state",
-        type=Path,
+        type=some_path,
         metavar="FOLDER",
         help="where it is kept over a restart which GPUs this node has and what was counted (default: $STATE_DIRECTORY,"
         " /var/lib/trainwarden/exporter or ~/.local/state/trainwarden/exporter)",
@@ -177,7 +178,7 @@ def _release_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--release.file",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="every device is released while this file exists; checked each second",
     )

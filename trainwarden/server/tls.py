@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import ssl
+import time
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
     from trainwarden.server.tls_settings import TlsSettings
 
 MAX_BYTES = 2**20
+# The times from and until which a certificate holds, in DER: the first two that follow each other.
+_TIME = rb"(?:\x17\x0d|\x18\x0f)(\d{12,14})Z"
+_VALIDITY = re.compile(_TIME * 2)
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _VERIFY = {NO_CLIENT: ssl.CERT_NONE, IF_GIVEN: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
 
 
@@ -25,7 +32,11 @@ class ClientRefused(Exception):
 
 
 class Tls:
-    """Wraps connections as `settings` ask; raises `UsageError` if they, or a file that they name, cannot be used."""
+    """Wraps connections as `settings` ask; raises `UsageError` if they, or a file that they name, cannot be used.
+
+    Attributes:
+        warning: that the certificate has expired or does not hold yet; empty where it holds.
+    """
 
     def __init__(self, settings: TlsSettings, file: Path) -> None:
         self.allowed_sans = settings.client_allowed_sans
@@ -45,6 +56,8 @@ class Tls:
             raise UsageError(
                 f"{section}: {files}: {_reason(error)}, expected a certificate and its key in PEM"
             ) from error
+        lapse = _lapse(pair[0], time.time())
+        self.warning = f"{section}.cert_file: {settings.cert_file}: {lapse}; clients refuse it" if lapse else ""
         context.verify_mode = _VERIFY[settings.client_auth]
         if settings.client_auth != NO_CLIENT:
             _trust(context, settings.client_ca_file, section)
@@ -104,6 +117,25 @@ def _check(settings: TlsSettings, pair: tuple[bytes, bytes], section: str) -> No
     for (name, file, kind), content in zip(kinds, pair, strict=True):
         if not re.search(rb"-----BEGIN [A-Z0-9 ]*%b-----" % kind.encode(), content):
             raise UsageError(f"{section}.{name}: {file}: it holds no {kind.lower()}, expected one in PEM")
+
+
+def _lapse(content: bytes, now: float) -> str:
+    """Return how the first certificate of a PEM does not hold `now`, Unix seconds; empty where it does."""
+    with contextlib.suppress(ValueError):  # what OpenSSL reads otherwise
+        first = _CERTIFICATE.search(content)
+        found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(first[0].decode())) if first else None
+        if found:
+            begins, ends = (_date(text.decode()) for text in found.groups())
+            if now < begins.timestamp():
+                return f"holds only from {begins.isoformat(' ')} on"
+            if now > ends.timestamp():
+                return f"has expired at {ends.isoformat(' ')}"
+    return ""
+
+
+def _date(text: str) -> datetime:
+    form = "%y%m%d%H%M%S" if len(text) == len("YYMMDDhhmmss") else "%Y%m%d%H%M%S"
+    return datetime.strptime(text, form).replace(tzinfo=timezone.utc)
 
 
 def _no_password() -> str:

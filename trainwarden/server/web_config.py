@@ -260,6 +260,8 @@ class ReloadingWebConfig:
         access = access_of(settings, self.file)
         if settings.users == self._settings.users:
             access = replace(access, users=self._access.users)  # with the passwords that it has checked
+        if access.tls is not None and access.tls.warning:
+            log.warning("%s", access.tls.warning)
         self._settings, self._access = settings, access
         self.last_success = self._wall()
 

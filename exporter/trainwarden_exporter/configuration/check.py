@@ -12,6 +12,7 @@ from trainwarden_exporter.collector_set import describe_off, select_on
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.core.runs_folder import UNPROTECTED, is_unprotected, runs_folder, runs_folder_exists
+from trainwarden_exporter.flag_values import some_path
 from trainwarden_exporter.flags import Parser
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ COMMAND = "check-config"
 def check(argv: Sequence[str]) -> None:
     """Check the files that a command line names; raises `UsageError` if one is wrong, `SystemExit` if it names none."""
     parser = Parser(prog=f"trainwarden-exporter {COMMAND}", description="Tells whether a configuration is right.")
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="as for --config.file")
-    parser.add_argument("--web.config.file", type=Path, metavar="FILE", help="as for trainwarden-exporter")
+    parser.add_argument("file", type=some_path, nargs="?", metavar="FILE", help="as for --config.file")
+    parser.add_argument("--web.config.file", type=some_path, metavar="FILE", help="as for trainwarden-exporter")
     given = vars(parser.parse_args(argv))
     file, web = given["file"], given["web.config.file"]
     if file is None and web is None:
@@ -44,8 +45,10 @@ def check(argv: Sequence[str]) -> None:
             print(f"{file}: warning: {warning}", file=sys.stderr)
         web = web or flags["web.config.file"]
     if web is not None:
-        access_of(read_web_settings(web), web)
+        tls = access_of(read_web_settings(web), web).tls
         print(f"{web}: right")
+        if tls is not None and tls.warning:
+            print(f"{web}: warning: {tls.warning.removeprefix(f'{web}: ')}", file=sys.stderr)
 
 
 def _check_pack(name: str) -> None:

@@ -42,6 +42,10 @@ def test_a_duration_may_have_a_unit(text: str, seconds: float) -> None:
         ("--collector.runs.scope", "some"),
         ("--log.level", "loud"),
         ("--instance-host", ""),
+        ("--collector.runs.path", ""),
+        ("--collector.logs.root", " "),
+        ("--path.state", ""),
+        ("--config.file", ""),
     ],
 )
 def test_a_wrong_value_ends_with_status_2_and_one_line(

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
 from trainwarden.errors import UsageError
-from trainwarden.server.web_config import access_of, read_web_settings
+from trainwarden.server.web_config import ReloadingWebConfig, access_of, read_web_settings
+from trainwarden_exporter.configuration.check import check
 
 HASH = "$2y$10$" + "a" * 53
 TLS = "tls_server_config:\n  cert_file: a.pem\n  key_file: /k/b.key\n"
@@ -161,3 +163,19 @@ def test_a_certificate_and_a_key_that_are_swapped_are_named(file: Path) -> None:
         file.write_text(f"tls_server_config: {files}\n")
         with pytest.raises(UsageError, match=said):
             access_of(read_web_settings(file), file)
+
+
+@pytest.mark.parametrize(("days", "lapse"), [(-30, "has expired at 20"), (1, ""), (20_000, "")])
+def test_a_certificate_that_no_client_accepts_is_named_when_it_is_read_and_by_the_check(
+    days: int, lapse: str, file: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = Authority.create(file.parent).issue("server", "127.0.0.1", days=days)
+    file.write_text(f"tls_server_config: {{cert_file: {certificate.name}, key_file: {key.name}}}\n")
+    ReloadingWebConfig(file)
+    check([f"--web.config.file={file}"])
+    warned = capsys.readouterr().err
+    if lapse:
+        assert f"key tls_server_config.cert_file: {certificate}: {lapse}" in warned
+        assert f"{file}: key tls_server_config.cert_file: {certificate}: {lapse}" in caplog.text
+    else:
+        assert (warned, caplog.text) == ("", "")

@@ -24,6 +24,7 @@ from trainwarden_exporter.collectors.gpu_jobs.user_names import UserNames
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.flag_values import some_path
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
@@ -161,7 +162,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that only this collector has."""
     parser.add_argument(
         "--collector.gpu-jobs.path",
-        type=Path,
+        type=some_path,
         metavar="FOLDER",
         help="where SLURM's prolog writes a file for each GPU, with the ids of its jobs (default: none)",
     )

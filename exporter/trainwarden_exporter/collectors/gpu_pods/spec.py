@@ -13,6 +13,7 @@ from trainwarden_exporter.collectors.gpu.spec import roster_of
 from trainwarden_exporter.collectors.gpu_jobs.collector import enabled as has_gpus
 from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.flag_values import some_path
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
@@ -33,7 +34,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that only this collector has."""
     parser.add_argument(
         "--collector.gpu-pods.socket",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help=f"the kubelet's socket pod-resources (default: /{SOCKET} below --path.rootfs)",
     )

@@ -14,7 +14,7 @@ from trainwarden.signals.tailing.template import EXPECTED_RUN, InvalidTemplate, 
 from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked, default_folder
-from trainwarden_exporter.flag_values import positive_count, size
+from trainwarden_exporter.flag_values import positive_count, size, some_path
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
@@ -42,7 +42,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--collector.logs.root",
-        type=Path,
+        type=some_path,
         action="append",
         default=[],
         metavar="FOLDER",
@@ -56,7 +56,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--collector.logs.state",
-        type=Path,
+        type=some_path,
         metavar="FOLDER",
         help="where offsets and findings are kept over a restart (default: a folder for the host and the runs folder"
         " in $STATE_DIRECTORY, /var/lib/trainwarden/exporter or ~/.local/state/trainwarden/exporter)",

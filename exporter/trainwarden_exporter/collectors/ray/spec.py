@@ -7,13 +7,12 @@ import functools
 import os
 import re
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec, never
-from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.flag_values import positive_count, some_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,11 +40,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flag(
         "--collector.ray.token-file",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="holds the token that the dashboard requires; read for each sample",
     )
-    flag("--collector.ray.ca-file", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
+    flag(
+        "--collector.ray.ca-file", type=some_path, metavar="FILE", help="certificates to trust instead of the system's"
+    )
     flag("--collector.ray.head-pod", type=pod_name, metavar="NAME", help="read from within this pod, by kubectl exec")
     flag(
         "--collector.ray.namespace",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.command_line import valid_run_id
@@ -17,7 +16,7 @@ from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimit
 from trainwarden_exporter.collectors.s3.spec import copies
 from trainwarden_exporter.core.runs_folder import UNPROTECTED, is_unprotected, runs_folder, runs_folder_exists
 from trainwarden_exporter.core.spec import CollectorSpec
-from trainwarden_exporter.flag_values import positive_count, size
+from trainwarden_exporter.flag_values import positive_count, size, some_path
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
@@ -33,7 +32,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that only this collector has."""
     parser.add_argument(
         "--collector.runs.path",
-        type=Path,
+        type=some_path,
         metavar="FOLDER",
         help="the runs folder (default: $TRAINWARDEN_RUNS_DIR, else where the library puts records)",
     )
@@ -79,7 +78,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--collector.runs.checkpoint-root",
-        type=Path,
+        type=some_path,
         action="append",
         default=[],
         metavar="FOLDER",

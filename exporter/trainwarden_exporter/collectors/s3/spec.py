@@ -19,7 +19,7 @@ from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked, default_folder
-from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.flag_values import positive_count, some_path
 from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--collector.s3.cache",
-        type=Path,
+        type=some_path,
         metavar="FOLDER",
         help="where the copies are kept (default: beside the state of the logs)",
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec, never
-from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.flag_values import positive_count, some_path
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that only this collector has."""
     parser.add_argument(
         "--collector.slurm.bin-dir",
-        type=Path,
+        type=some_path,
         metavar="FOLDER",
         help="where squeue, scontrol and sinfo are (default: on PATH)",
     )
