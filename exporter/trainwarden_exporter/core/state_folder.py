@@ -7,12 +7,14 @@ import fcntl
 import json
 import logging
 import os
+import re
 import time
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
+from trainwarden.regular_file import read_regular_file
 from trainwarden_exporter.core.state_file import base_folder, read_state, rename_damaged
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 KEPT_SECONDS = 7 * 24 * 3600.0
 MAX_BYTES = 64 * 2**20
 VERSION = 1
+_NAME = re.compile(r"(?P<run>.+)\.json(?P<aside>\.damaged-\d+)?", re.DOTALL)
 
 
 class StateFolderLocked(Exception):
@@ -83,12 +86,12 @@ class StateFolder:
         )
 
     def prune(self) -> None:
-        """Remove the states of runs that ended long ago."""
+        """Remove the states of runs that ended long ago, and nothing else: the folder may be one that others use."""
         now = time.time()
         with contextlib.suppress(OSError):
             for path in list(self.path.iterdir()):
                 with contextlib.suppress(OSError):
-                    if not path.name.startswith(".") and now - path.stat().st_mtime > KEPT_SECONDS:
+                    if now - path.lstat().st_mtime > KEPT_SECONDS and _is_state(path):
                         path.unlink()
 
     def close(self) -> None:
@@ -97,3 +100,14 @@ class StateFolder:
 
     def _file(self, run_id: str) -> Path:
         return self.path / f"{run_id}.json"
+
+
+def _is_state(path: Path) -> bool:
+    """Return whether a file is the state of a run, or one that was set aside; raises `OSError` if it cannot be read."""
+    name = _NAME.fullmatch(path.name)
+    if name is None:
+        return False
+    if name["aside"]:
+        return path.is_file()
+    start = json.dumps({"version": VERSION, "run": name["run"]}, separators=(",", ":"))[:-1].encode()
+    return read_regular_file(path, len(start)) == start
