@@ -21,6 +21,7 @@ from trainwarden_exporter.collectors.gpu_jobs.claims import (
 from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch, NodeGpu, NodeGpus, on_node
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 from trainwarden_exporter.collectors.gpu_jobs.user_names import UserNames
+from trainwarden_exporter.collectors.runs.limits import fair_share
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
@@ -88,7 +89,9 @@ class GpuJobsCollector:
         unreadable[ENVIRONMENTS] = sum(not job.readable for job in jobs)
         of_processes, of_runs = _of_processes(jobs, gpus)
         claims = credible([*of_files, *of_processes, *of_groups])
-        of_runs |= {(claim.run_id, claim.gpu) for claim in of_processes if claim.run_id and claim in claims}
+        for claim in of_processes:
+            if claim.run_id and claim in claims:
+                of_runs.setdefault((claim.run_id, claim.gpu), claim.user)
         for claim in merge(claims)[:MAX_CLAIMS]:
             families.add(
                 metrics.SLURM_GPU_JOB_INFO,
@@ -101,7 +104,9 @@ class GpuJobsCollector:
                 partition=claim.partition,
                 run_id=claim.run_id,
             )
-        for run_id, gpu in sorted(of_runs, key=lambda found: (found[0], found[1].index))[:MAX_CLAIMS]:
+        # Of each user a share: any process may name a thousand runs that have no record here.
+        shown, _ = fair_share(of_runs, MAX_CLAIMS, of_runs.__getitem__, _place)
+        for run_id, gpu in sorted(shown, key=_place):
             families.add(metrics.TRAINING_GPU_INFO, 1, run_id=run_id, gpu=str(gpu.index), uuid=gpu.uuid)
         for source, count in unreadable.items():
             families.add(metrics.TRAINWARDEN_GPU_JOBS_UNREADABLE, count, source=source)
@@ -141,10 +146,16 @@ def _of_own_run(job: ProcessJob, owners: Mapping[str, int]) -> ProcessJob:
     return job if owner is None or job.uid in (0, owner) else replace(job, run_id="")
 
 
-def _of_processes(jobs: Iterable[ProcessJob], gpus: NodeGpus) -> tuple[list[GpuClaim], set[tuple[str, NodeGpu]]]:
-    """Return the claims of the processes' jobs, and which run each GPU works for outside of jobs."""
+def _place(found: tuple[str, NodeGpu]) -> tuple[str, int]:
+    return found[0], found[1].index
+
+
+def _of_processes(
+    jobs: Iterable[ProcessJob], gpus: NodeGpus
+) -> tuple[list[GpuClaim], dict[tuple[str, NodeGpu], int | str]]:
+    """Return the claims of the processes' jobs, and which run each GPU works for outside of jobs, with its user."""
     claims: list[GpuClaim] = []
-    runs: set[tuple[str, NodeGpu]] = set()
+    runs: dict[tuple[str, NodeGpu], int | str] = {}
     for job in jobs:
         for minor in sorted(job.gpus | job.open_gpus):
             gpu = gpus.by_minor(minor)
@@ -154,7 +165,7 @@ def _of_processes(jobs: Iterable[ProcessJob], gpus: NodeGpus) -> tuple[list[GpuC
                 proof = Proof.OPEN if minor in job.open_gpus else Proof.ENVIRONMENT
                 claims.append(GpuClaim(gpu, job.job_id, job.step_id, job.user, job.partition, job.run_id, proof))
             elif job.run_id:
-                runs.add((job.run_id, gpu))
+                runs.setdefault((job.run_id, gpu), job.uid)
     return claims, runs
 
 

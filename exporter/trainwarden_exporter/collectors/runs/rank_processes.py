@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
+import operator
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainwarden_exporter.collectors.runs.limits import fair_share
 from trainwarden_exporter.core.process_files import read_file
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 ALIVE, DISK_SLEEP, STOPPED, ZOMBIE, GONE = "alive", "disk_sleep", "stopped", "zombie", "gone"
 # By the letter in /proc/<pid>/stat.
 _STATES = {b"D": DISK_SLEEP, b"T": STOPPED, b"t": STOPPED, b"Z": ZOMBIE, b"X": GONE, b"x": GONE}
-# Processes that are looked at in one sample, those first whose state is oldest: a node has some ranks, not thousands.
+# Processes that are looked at in one sample, of each user those first whose state is oldest: a node has some ranks, not
+# thousands.
 MAX_READS = 256
 # Of the namespace in which all pids of the host are, in every kernel.
 _INITIAL_NAMESPACE = 0xEFFFFFFC
@@ -29,6 +31,9 @@ class _Process(NamedTuple):
     pid: int
     start: int
     owner: int | None
+
+
+_owner = operator.attrgetter("owner")
 
 
 class RankProcesses:
@@ -58,7 +63,8 @@ class RankProcesses:
         self._states = {process: state for process, state in self._states.items() if process in wanted}
         self._looked_at = {process: at for process, at in self._looked_at.items() if process in wanted}
         if len(wanted) > MAX_READS:
-            wanted = set(heapq.nsmallest(MAX_READS, wanted, key=lambda process: self._looked_at.get(process, 0)))
+            # Of each user a share: one whose ranks are others in each sample keeps nobody else's from being looked at.
+            wanted = set(fair_share(wanted, MAX_READS, _owner, lambda each: self._looked_at.get(each, 0))[0])
         sees_all = bool(wanted) and self._is_readable("1")
         for process in wanted:
             self._states[process] = self._state(process, sees_all=sees_all)

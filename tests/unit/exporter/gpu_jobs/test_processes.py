@@ -14,6 +14,7 @@ import pytest
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
 from tests.users import needs_root
 from tests.waiting import wait_until
+from trainwarden_exporter.collectors.gpu_jobs import collector as collector_module
 from trainwarden_exporter.collectors.gpu_jobs import processes as process_module
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes, open_gpus
 
@@ -157,6 +158,18 @@ def test_a_process_works_for_no_run_of_another_user(node: NodeTree) -> None:
     assert not any('job_id="4711"' in line and 'run_id="r1"' in line for line in node.page({"r1": 1000}))
     unknown = {line for line in node.page() if line.startswith("training_gpu_info")}
     assert len(unknown) == 4, "a run without a record here has no owner to compare with"
+
+
+def test_a_user_whose_processes_name_very_many_runs_hides_no_gpu_of_another(
+    node: NodeTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "MAX_CLAIMS", 4)
+    for pid in range(100, 110):
+        node.process(pid, devices=(0,), uid=1001, TRAINWARDEN_RUN_ID=f"a{pid}")
+    node.process(200, devices=(1,), uid=1000, TRAINWARDEN_RUN_ID="mine")
+    shown = jobs_of(node.page())
+    assert training(index_of(1), "mine") in shown
+    assert len(shown) == 4
 
 
 def test_environments_that_may_not_be_read_are_counted_where_they_belong_to_jobs(

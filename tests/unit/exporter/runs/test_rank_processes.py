@@ -146,6 +146,21 @@ def test_of_many_ranks_a_part_is_looked_at_in_each_sample_and_all_in_turn(procfs
 
 
 @pytest.mark.process
+def test_a_user_whose_ranks_are_others_in_each_sample_hides_no_process_of_another(procfs: Procfs) -> None:
+    procfs.process(500, "S")
+    watched, processes = procfs.beat(), RankProcesses(procfs.path, HOST)
+
+    def state(sample: int) -> str | None:
+        pids = range(1000 * sample, 1000 * sample + MAX_READS + 10)
+        other = os.geteuid() + 1
+        processes.look([watched, *(procfs.beat(rank=pid, pid=pid, owner=other) for pid in pids)])
+        return processes.state(watched)
+
+    assert state(1) == ALIVE
+    procfs.process(500, "Z")
+    assert state(2) == ZOMBIE
+
+
 def test_a_real_process_is_seen_to_stop_and_to_end() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         beat = RankBeat(
