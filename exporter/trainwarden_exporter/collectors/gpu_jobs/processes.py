@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-MAX_PROCESSES = 20_000
+# Processes of one user that are looked at, and processes of the node that are listed at all.
+MAX_PROCESSES, MAX_LISTED = 20_000, 200_000
 # A process may exec another program with another environment: read a new process again for a while, then now and then.
 YOUNG_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
@@ -109,10 +111,14 @@ class Processes:
         """Return the jobs of the processes that have one; raises `OSError` if /proc cannot be listed."""
         now = self._now()
         known: dict[str, _KnownProcess] = {}
+        of_users: Counter[int] = Counter()
         self._budget.begin()
         for pid, path in self._pids():
             try:
                 status = os.stat(path)  # noqa: PTH116  # a Path for each process would cost more than the rest
+                of_users[status.st_uid] += 1
+                if of_users[status.st_uid] > MAX_PROCESSES:
+                    continue
                 process = self._known_process(pid, path, status, now)
             except OSError:  # it has ended
                 continue
@@ -153,7 +159,7 @@ class Processes:
             for entry in entries:
                 if entry.name.isdigit():
                     found += 1
-                    if found > MAX_PROCESSES:
+                    if found > MAX_LISTED:
                         return
                     yield entry.name, entry.path
 

@@ -272,6 +272,19 @@ def test_a_file_that_a_user_names_as_a_gpu_in_a_namespace_of_its_own_is_none(tmp
 
 
 @needs_root
+def test_a_user_with_very_many_processes_hides_those_of_no_other(
+    node: NodeTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "MAX_PROCESSES", 4)
+    for pid in (*range(100, 110), 200):
+        folder = node.process(pid, devices=(0,), uid=1000, TRAINWARDEN_RUN_ID=f"r{pid}")
+        os.chown(folder, 1000 if pid == 200 else 1001, -1)
+    found = {job.run_id for job in Processes(node.procfs).jobs()}
+    assert "r200" in found
+    assert len(found) == 5
+
+
+@needs_root
 def test_a_user_whose_processes_take_long_to_look_at_hides_those_of_no_other(
     node: NodeTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
