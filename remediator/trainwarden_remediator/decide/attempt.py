@@ -61,8 +61,12 @@ def stale(alert: Alert, run: ReportedRun | Unknown | None) -> Wait | Refuse | No
     return _contradiction(alert, run)
 
 
-def _contradiction(alert: Alert, run: ReportedRun) -> Wait | Refuse | None:
-    """Refuse an alert that is older than what the run has reported since."""
+def _contradiction(alert: Alert, run: ReportedRun) -> Wait | None:
+    """Wait where the record does not show what the alert reports: one of both is old.
+
+    The Prometheus that is asked may be the replica of the one that sent the alert, and behind it by a scrape. An alert
+    that is the older one ends by itself.
+    """
     if run.state is None:
         return Wait("Prometheus shows no state of the run, neither running nor failed")
     # What a user's signal states of the log is about a run that its record has as running.
@@ -70,7 +74,7 @@ def _contradiction(alert: Alert, run: ReportedRun) -> Wait | Refuse | None:
     expected = "running" if stated else _STATE_OF_MODE.get(alert.mode or "")
     if expected is None or run.state == expected:
         return None
-    return Refuse(f"the alert reports a {alert.mode}, but by its record the run is {run.state}, not {expected}")
+    return Wait(f"the alert reports a {alert.mode}, but by its record the run is {run.state}, not {expected}")
 
 
 def scheduler_objection(
@@ -92,7 +96,9 @@ def scheduler_objection(
     if reading.run_id != run_id:
         return Barred(f"job {reading.job_id} is not marked as belonging to the run")
     if reading.generation > generation:
-        return StartedAgain(f"job {reading.job_id} has been started again already, and not by the remediator")
+        held = ", and is held: it starts when it is released" if reading.state is JobState.HELD else ""
+        done = "requeued" if held else "started again"
+        return StartedAgain(f"job {reading.job_id} has been {done} already, and not by the remediator{held}")
     if reading.generation < generation:
         return Wait(f"the scheduler is at start {reading.generation} of the job, the run at {generation}")
     by = next((each for each in _SCHEDULED_ENDS if each in reading.scheduler_state.split("+")), None)
@@ -113,10 +119,17 @@ def _gone(reading: Absent, failure: str | None) -> Refuse:
             "shows how that ended: it cannot be requeued, only submitted again"
         )
     by_scheduler = failure in _ENDS_FROM_OUTSIDE and reading.ended in _SCHEDULED_ENDS
-    if by_scheduler or reading.ended not in _FAILED_ENDS:
-        means = f", {_SCHEDULED_ENDS[reading.ended]}" if reading.ended in _SCHEDULED_ENDS else ""
-        return Barred(f"the scheduler no longer lists the job; by its accounting it is {reading.ended}{means}")
-    return Lost(
+    if not by_scheduler and (why := lost(reading)) is not None:
+        return Lost(why)
+    means = f", {_SCHEDULED_ENDS[reading.ended]}" if reading.ended in _SCHEDULED_ENDS else ""
+    return Barred(f"the scheduler no longer lists the job; by its accounting it is {reading.ended}{means}")
+
+
+def lost(reading: Absent) -> str | None:
+    """Return why only a person can bring a job back that its scheduler does not list; None where nothing shows that."""
+    if reading.lost or reading.ended not in _FAILED_ENDS:
+        return reading.lost or None
+    return (
         f"by the scheduler's accounting the job is {reading.ended}, and its record is gone (MinJobAge): "
         "it cannot be requeued, only submitted again"
     )

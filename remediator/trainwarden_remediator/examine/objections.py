@@ -18,7 +18,7 @@ from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.store import Store
 
-_AT_WORK = frozenset((JobState.RUNNING, JobState.ENDING, JobState.OTHER))
+_AT_WORK = frozenset((JobState.RUNNING, JobState.OTHER))
 # How long a save that has begun is waited for.
 _SAVE_SECONDS = 600.0
 # Of a run, with the policy that its record requests, its failure mode, and Unix time.
@@ -107,9 +107,12 @@ def successor(job: Reading, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Re
         return None
     if isinstance(jobs, Unknown):
         return Wait(jobs.reason)
+    ending = None
     for other in jobs:
         if (other.run_id, other.user) != (job.run_id, job.user) or other.job_id == job.job_id:
             continue
+        if other.state is JobState.ENDING:  # it may be over then, or requeued
+            ending = Wait(f"job {other.job_id} is marked with the run too and is {other.scheduler_state}")
         if other.state is JobState.WAITING and other.waits_for_jobs and _ends(job) and not other.never_starts:
             return Barred(
                 f"job {other.job_id} is marked with the run too and waits for others to end: job {job.job_id} cannot "
@@ -119,7 +122,7 @@ def successor(job: Reading, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Re
             return Barred(
                 f"job {other.job_id} is marked with the run too and is {other.scheduler_state}: it goes on with it"
             )
-    return None
+    return ending
 
 
 def _ends(job: ScheduledJob) -> bool:

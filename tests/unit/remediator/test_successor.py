@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from trainwarden_remediator.decide.verdict import Refuse, Wait
@@ -16,11 +18,21 @@ def _other(state: JobState, run_id: str = "run-1", user: int = 1000, *, waits_fo
     return ScheduledJob("18", run_id, 0, state, state.value, user=user, waits_for_jobs=waits_for_jobs)
 
 
-@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.ENDING, JobState.OTHER, JobState.WAITING])
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.OTHER, JobState.WAITING])
 def test_another_job_of_the_run_that_runs_or_will_is_left_to_go_on(state: JobState) -> None:
     refusal = successor(ENDED, [ENDED, _other(state)])
     assert isinstance(refusal, Refuse)
     assert "job 18 is marked with the run too" in refusal.reason
+
+
+def test_another_job_that_is_ending_is_waited_for() -> None:
+    """A job whose processes take their time to end goes on with nothing, unless SLURM requeues it."""
+    ending = _other(JobState.ENDING)
+    verdict = successor(ENDED, [ending, ENDED])
+    assert isinstance(verdict, Wait)
+    assert "job 18 is marked with the run too and is ending" in verdict.reason
+    running = replace(_other(JobState.RUNNING), job_id="19")
+    assert isinstance(successor(ENDED, [ending, running]), Refuse)
 
 
 @pytest.mark.parametrize(

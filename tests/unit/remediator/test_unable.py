@@ -72,6 +72,20 @@ def test_a_source_without_an_answer_is_shown_after_a_minute_until_it_answers(
     assert f"{source} answers again after 70 s" in [each.getMessage() for each in caplog.records]
 
 
+def test_a_crash_that_prometheus_does_not_show_yet_is_waited_for(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replica has sent the alert, and this one has not scraped the failure yet: the alert is never sent anew."""
+    behind = simulation.run("run-1")
+    simulation.cluster.crash()
+    with monkeypatch.context() as patched:
+        patched.setattr(simulation, "run", lambda _run_id: behind)
+        simulation.tick(20)
+    assert simulation.our_starts == []
+    simulation.settle()
+    assert simulation.our_starts == [0]
+
+
 def test_one_of_several_readings_of_each_round_that_fails_is_one_outage_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
