@@ -6,7 +6,8 @@ from typing import Any
 
 from trainwarden_remediator.act.calls import Pace
 from trainwarden_remediator.act.restart import Restart
-from trainwarden_remediator.decide.verdict import Held, NotNow, Refuse, Wait
+from trainwarden_remediator.decide.attempt import lost
+from trainwarden_remediator.decide.verdict import Held, Lost, NotNow, Refuse, Wait
 from trainwarden_remediator.drivers.driver import Absent, RestartProgress
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
@@ -44,14 +45,16 @@ class Transitions:
         job = restart.job
         if seen is RestartProgress.STUCK:
             self.escalate(restart.incident, f"{seen.value}: it does not start until a person releases it")
-        elif seen is RestartProgress.GONE and isinstance(job, Absent) and job.lost:
-            self.escalate(restart.incident, job.lost)
+        elif seen is RestartProgress.GONE and isinstance(job, Absent) and (why := lost(job)) is not None:
+            self.escalate(restart.incident, why)
         else:
             self.move(restart.incident, State.ADOPTED, f"{seen.value}, and not by us")
         return True
 
     def withdraw(self, incident: Incident, verdict: Refuse) -> bool:
-        """Take the decision to restart back."""
+        """Take the decision to restart back; hand a run over that is lost since."""
+        if isinstance(verdict, Lost):
+            return self.escalate(incident, verdict.reason)
         # An alert that is not active now may fire again with the same start time; a refuted one may not.
         self._settled(self._store.withdraw(incident, verdict.reason, dropped=isinstance(verdict, NotNow)))
         return True
