@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainwarden.identity import AttemptKey
-from trainwarden_remediator.decide.verdict import Contradiction, Refuse, Wait
+from trainwarden_remediator.decide.verdict import Contradiction, Lost, Refuse, Wait
 from trainwarden_remediator.drivers.driver import ScheduledJob
 from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.incidents.history import has_risen
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.incidents.roots import roots_before
 from trainwarden_remediator.observe.evidence import ReportedRun
@@ -16,6 +17,8 @@ from trainwarden_remediator.store.store import Store
 
 # Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
 _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
+# Ends of a decision to restart that leave the attempt as it is.
+_LEFT = (State.ESCALATED, State.ADOPTED)
 
 
 class EarlierDecisions:
@@ -35,9 +38,19 @@ class EarlierDecisions:
         return next((each for each in of_attempt if each.state in OPEN_STATES), None)
 
     def against(self, run: ReportedRun, cluster: str) -> Refuse | None:
-        """Refuse where this very attempt was restarted already, or a person was paged instead."""
+        """Refuse where this very attempt was restarted already, or a person was paged or has vetoed it instead.
+
+        One that has gone on since is for a person once more: that page is over.
+        """
+        if (vetoed := self._vetoed(run, cluster)) is not None:
+            return vetoed
         for earlier in self.restarts(run, cluster):
             if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
+                if earlier.state in _LEFT and not earlier.paging and has_risen(earlier.step_before, run.high_water):
+                    return Lost(
+                        "this attempt fails again, and a restart of it was decided already: "
+                        f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
+                    )
                 return Refuse(
                     f"this attempt has been restarted by the remediator itself already: "
                     f"incident {earlier.id} is {earlier.state.value}"
@@ -46,6 +59,16 @@ class EarlierDecisions:
                     f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
                 )
         return None
+
+    def _vetoed(self, run: ReportedRun, cluster: str) -> Refuse | None:
+        """Refuse where a person leaves the attempt as it is, whichever alert is about it, until its job has ended."""
+        found = self._store.vetoed(run.run_id, cluster, run.attempt_key)
+        if found is None or self._world.has_ended(run.attempt_key):
+            return None
+        by, step = found
+        if has_risen(step, run.high_water):
+            return Lost(f"this attempt fails again, and {by} has vetoed that it is restarted")
+        return Refuse(f"vetoed by {by}: this attempt is left as it is")
 
     def refusal_by_root(self, alert: Alert, run: ReportedRun, firing: Mapping[str, Alert]) -> Incident | None:
         """Return the decision of a policy not to restart this very attempt, for an alert nearer to the cause."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, decide
 from trainwarden_remediator.decide.verdict import Wait
-from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Choice, Policies
 from trainwarden_remediator.incidents.history import history_of
-from trainwarden_remediator.incidents.incident import Alert, parse_key
-from trainwarden_remediator.incidents.price import Loss
+from trainwarden_remediator.incidents.incident import Alert
+from trainwarden_remediator.incidents.price import NOTHING_KNOWN, Loss
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.store import Store
@@ -22,12 +21,16 @@ _HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Judged:
-    """A decision, about which failure, by which policy; `objection`: why not by the one that the record requests."""
+    """A decision, about which failure, by which policy; `objection`: why not by the one that the record requests.
+
+    `loss` is that of ending the attempt, whatever was decided.
+    """
 
     decision: Decision
     failure: AlertedFailure
     policy: str
     objection: str | None = None
+    loss: Loss = NOTHING_KNOWN
 
 
 class Judge:
@@ -58,7 +61,7 @@ class Judge:
         decision = decide(failure, history, choice.policy, self._world.clock.now(), around)
         if choice.objection:
             decision = replace(decision, reason=f"{decision.reason}; {choice.objection}")
-        return Judged(decision, failure, choice.policy.name, choice.objection)
+        return Judged(decision, failure, choice.policy.name, choice.objection, around.loss)
 
     def _around(self, alert: Alert, run: ReportedRun, choice: Choice, replaced: str | None) -> Circumstances | Unknown:
         now = self._world.clock.now()
@@ -80,13 +83,6 @@ class Judge:
                 run.checkpoint_step,
                 price.get("gpu_hours"),
                 price.get("gpus"),
-                ended=self._has_ended(run),
+                ended=self._world.has_ended(run.attempt_key),
             ),
         )
-
-    def _has_ended(self, run: ReportedRun) -> bool:
-        """Return whether the scheduler has ended the job."""
-        key = parse_key(run.attempt_key)
-        driver = self._world.drivers.get(key.scheduler) if key else None
-        reading = driver.job(key.job_id) if driver and key else None
-        return isinstance(reading, ScheduledJob) and reading.state is JobState.FAILED

@@ -72,17 +72,17 @@ def history_of(
             excluded[node] = max(at, excluded.get(node, at))
     return History(
         used=Counter(each.mode for each in costly),
-        fruitless=sum(not _passed(each.step, high_water) for each in costly),
+        fruitless=sum(not has_risen(each.step, high_water) for each in costly),
         made=tuple(each.at for each in costly),
         same_cause=sum(
-            (each.mode, each.error_type) == (mode, error_type) and not _passed(each.checkpoint_step, checkpoint_step)
+            (each.mode, each.error_type) == (mode, error_type) and not has_risen(each.checkpoint_step, checkpoint_step)
             for each in costly
         ),
         excluded=excluded,
-        costless=sum(each.error_type in COSTLESS and not _passed(each.step, high_water) for each in restarts),
+        costless=sum(each.error_type in COSTLESS and not has_risen(each.step, high_water) for each in restarts),
     )
 
 
-def _passed(before: float | None, now: float | None) -> bool:
+def has_risen(before: float | None, now: float | None) -> bool:
     """Return whether a count has risen. What was not reported before counts as risen once it is reported."""
     return now is not None and (before is None or now > before)

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.schema import approvals, events, incidents, switches
-from trainwarden_remediator.incidents.history import PastRestart
+from trainwarden_remediator.incidents.history import PastRestart, has_risen
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Event, Incident, State, clean
-from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED
+from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED, VETOED
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ _STAGES = (
     .group_by(events.c.incident_id, events.c.state)
 )
 _NEWEST_DECISION = (
-    sa.select(incidents.c.id, incidents.c.action, incidents.c.reason)
+    sa.select(incidents.c.id, incidents.c.action, incidents.c.reason, incidents.c.step_before)
     .where(
         OF_RUN,
         incidents.c.attempt.is_not_distinct_from(sa.bindparam("attempt")),
@@ -78,6 +78,14 @@ _APPROVED_BY = (
             sa.bindparam("high_water", type_=sa.Float).is_(None), incidents.c.step_before >= sa.bindparam("high_water")
         ),
     )
+    .limit(1)
+)
+
+_VETOED_BY = (
+    sa.select(approvals.c.by, incidents.c.step_before)
+    .join(incidents, incidents.c.id == approvals.c.incident_id)
+    .where(OF_RUN, incidents.c.attempt_key == sa.bindparam("attempt_key"), approvals.c.answer == VETOED)
+    .order_by(incidents.c.number.desc())
     .limit(1)
 )
 
@@ -171,6 +179,15 @@ def who_approved_against_facts(
     return connection.execute(_APPROVED_BY, of_attempt).scalar_one_or_none()
 
 
+def who_vetoed(
+    connection: sa.Connection, run_id: str, cluster: str, attempt_key: str
+) -> tuple[str, float | None] | None:
+    """Return what `Store.vetoed` does."""
+    of_attempt = {"run_id": run_id, "cluster": cluster, "attempt_key": attempt_key}
+    row = connection.execute(_VETOED_BY, of_attempt).one_or_none()
+    return None if row is None else (row.by, row.step_before)
+
+
 def named(connection: sa.Connection, text: str) -> list[Incident]:
     """Return the incidents whose id is this text, or begins with it, oldest first; none for less than 4 letters."""
     if len(text) < _MIN_PREFIX:
@@ -241,10 +258,14 @@ def last_detail(connection: sa.Connection, incident_id: str) -> str | None:
 
 
 def same_decision(connection: sa.Connection, incident: Incident) -> str | None:
-    """Return the id of the newest incident of this alert and attempt, if decision and reason are the same."""
+    """Return the id of the newest incident of this alert and attempt, if decision and reason are the same.
+
+    Not where the run has made a step since: then it has failed once more, and what was paged about before is over.
+    """
     if incident.action is Action.RESTART:
         return None
     of_alert = {name: getattr(incident, name) for name in ("run_id", "cluster", "attempt", "alert")}
     newest = connection.execute(_NEWEST_DECISION, of_alert).one_or_none()
-    same = newest is not None and (newest.action, newest.reason) == (incident.action.value, incident.reason)
-    return newest.id if newest is not None and same else None
+    if newest is None or (newest.action, newest.reason) != (incident.action.value, incident.reason):
+        return None
+    return None if has_risen(newest.step_before, incident.step_before) else newest.id

@@ -17,9 +17,9 @@ from trainwarden.record.resume import read_choice
 from trainwarden.record.sentinels import Sentinel, current_completion
 from trainwarden.record.store import RecordStore
 from trainwarden.record.superseded import living_rival
-from trainwarden_remediator.drivers.driver import Driver
+from trainwarden_remediator.drivers.driver import Driver, JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import Alert, clean
+from trainwarden_remediator.incidents.incident import Alert, clean, parse_key
 from trainwarden_remediator.incidents.price import NoPrices, PriceSource
 from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, RunSource
@@ -140,9 +140,11 @@ class Records:
         self, run_id: str, attempt_key: str, reason: str, intent: str, checkpoint_trust: str | None = None
     ) -> str | None:
         """Write `_restart`, from which the attempt learns why it ends; return the error, which stops nothing."""
-        if self._runs_dir is None or not (self._runs_dir / run_id).is_dir():
+        if self._runs_dir is None:
             return None
         try:
+            if not (self._runs_dir / run_id).is_dir():
+                return None
             RecordStore(self._runs_dir / run_id).announce_restart(attempt_key, reason, intent, checkpoint_trust)
         except OSError as error:
             return f"the restart could not be announced in the record: {error.strerror}"
@@ -169,3 +171,10 @@ class World:
     def run(self, run_id: str) -> Evidence:
         """Return one run; its id must be well formed."""
         return self.runs.runs((run_id,))[run_id]
+
+    def has_ended(self, attempt_key: str) -> bool:
+        """Return whether the scheduler has ended the job of an attempt by a failure."""
+        key = parse_key(attempt_key)
+        driver = self.drivers.get(key.scheduler) if key else None
+        job = driver.job(key.job_id) if key and driver else None
+        return isinstance(job, ScheduledJob) and job.state is JobState.FAILED

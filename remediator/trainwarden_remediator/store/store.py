@@ -43,6 +43,7 @@ from trainwarden_remediator.incidents.incident_rows import (
     selection,
     update_incident,
     who_approved_against_facts,
+    who_vetoed,
 )
 from trainwarden_remediator.incidents.roots import join
 from trainwarden_remediator.incidents.webhook import Delivery
@@ -74,7 +75,7 @@ _RESTARTS_SINCE = sa.select(_RESTARTED).where(
 _PROPOSALS = selection(
     incidents.c.action == Action.RESTART.value,
     sa.or_(
-        incidents.c.state == State.PROPOSED.value,
+        sa.and_(incidents.c.state.in_(OPEN), incidents.c.committed.is_(None)),  # however old the alert is by now
         sa.func.coalesce(incidents.c.committed, incidents.c.created) > sa.bindparam("moment"),
     ),
 )
@@ -360,6 +361,11 @@ class Store:
         with self.transactions.reading() as connection:
             return who_approved_against_facts(connection, run_id, attempt_key, high_water)
 
+    def vetoed(self, run_id: str, cluster: str, attempt_key: str) -> tuple[str, float | None] | None:
+        """Return who has vetoed the restart of an attempt, and its highest step then; None if nobody has."""
+        with self.transactions.reading() as connection:
+            return who_vetoed(connection, run_id, cluster, attempt_key)
+
     def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
         """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
         with self.transactions.reading() as connection:
@@ -374,7 +380,7 @@ class Store:
             return tuple(connection.execute(_RESTARTS_SINCE, values).scalars())
 
     def proposals_since(self, moment: float) -> list[Incident]:
-        """Return the restarts that have not been begun, and those that were decided or given since a moment."""
+        """Return the restarts whose start is not given yet, and those that were decided or given since a moment."""
         return self._incidents(_PROPOSALS, moment=moment)
 
     def restarts(self) -> dict[str, int]:

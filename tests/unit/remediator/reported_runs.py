@@ -81,6 +81,10 @@ class ReportedRuns:
         """Whether Prometheus shows runs as they were."""
         return self._alerts_are_old and bool(self._old_runs)
 
+    def new_alerts(self) -> None:
+        """Let what fires next be news: its alert had ended, or Prometheus was started again."""
+        self._firing_since.clear()
+
     def catch_up(self) -> None:
         """Let Prometheus show what is."""
         self._old_until = 0.0

@@ -101,6 +101,7 @@ READS: dict[str, tuple[str, ...]] = {
     "suspects_of": ("facts",),
     "answer_of": ("approvals",),
     "approved_against_facts": ("incidents", "approvals"),
+    "vetoed": ("incidents", "approvals"),
     "calls.of_job": ("calls",),
     "exclusions.of_scheduler": ("exclusions",),
     "switches.storm": ("switches",),

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.database.schema import VERSION
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.policies.policy_file import Implementation
+
+POLICY_WITHOUT_A_BUDGET = Policy(
+    "none-left", {"stall": Implementation(class_name="AlwaysRestartPolicy", max_retries=0)}
+)
 
 
 def pages(simulation: Simulation) -> None:
@@ -74,6 +80,59 @@ def test_a_person_acknowledges_the_pages_of_a_run(
     assert incident.state is State.ESCALATED
     assert events[-1].detail.startswith("acknowledged by ")
     assert main(["ack", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]) == 1
+
+
+def _goes_on_and_fails_again(simulation: Simulation, *, crash: bool = False) -> None:
+    """The run makes steps by itself, hours later it fails once more: another alert about the same attempt."""
+    simulation.cluster.steps = True
+    simulation.tick(5)
+    assert simulation.store.escalations() == [], "the run goes on by itself"
+    simulation.clock.elapsed += 7200
+    simulation.new_alerts()
+    if crash:
+        simulation.cluster.steps = False
+        simulation.cluster.crash()
+    else:
+        simulation.cluster.hang()
+    simulation.tick(70)
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_run_that_goes_on_and_hangs_again_pages_again_for_the_same_reason(
+    make: Make, tmp_path: Path, acknowledged: bool
+) -> None:
+    simulation = make(policy=POLICY_WITHOUT_A_BUDGET)
+    simulation.tick(2)
+    [page] = simulation.store.escalations()
+    assert page.reason == "restart budget used up: 0 of 0 after a stall"
+    if acknowledged:
+        assert main(["ack", "--state-dir", str(tmp_path / "0"), "--run-id", "run-1"]) == 0
+    _goes_on_and_fails_again(simulation)
+    [again] = simulation.store.escalations()
+    assert (again.id != page.id, again.reason) == (True, page.reason)
+    simulation.new_alerts()
+    simulation.tick(5)
+    assert [each.id for each in simulation.store.escalations()] == [again.id], "it is one page as long as it hangs"
+
+
+def test_a_page_that_a_person_has_taken_over_is_not_repeated_while_the_run_stands(make: Make, tmp_path: Path) -> None:
+    simulation = make(policy=POLICY_WITHOUT_A_BUDGET)
+    simulation.tick(2)
+    assert main(["ack", "--state-dir", str(tmp_path / "0"), "--run-id", "run-1"]) == 0
+    simulation.new_alerts()  # Prometheus was started again
+    simulation.tick(5)
+    assert simulation.store.escalations() == []
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_an_attempt_that_was_handed_over_and_fails_again_pages(simulation: Simulation, crash: bool) -> None:
+    """A second restart of one attempt is never decided: nobody would come to know that it needs one."""
+    pages(simulation)
+    _goes_on_and_fails_again(simulation, crash=crash)
+    [again] = simulation.store.escalations()
+    assert again.reason.startswith("this attempt fails again, and a restart of it was decided already: incident ")
+    assert again.failure_mode == ("crash" if crash else "stall")
+    assert simulation.our_starts == []
 
 
 def test_patience_outlives_the_remediator(simulation: Simulation) -> None:

@@ -16,7 +16,7 @@ from trainwarden_remediator.cli import main
 from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, Restart, decide
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.history import History
-from trainwarden_remediator.incidents.incident import Incident, State
+from trainwarden_remediator.incidents.incident import Alert, Incident, State
 from trainwarden_remediator.incidents.price import Approval, Loss, PrometheusPrices
 from trainwarden_remediator.metrics import GpuHours
 from trainwarden_remediator.policies.limits import Limits
@@ -152,6 +152,50 @@ def test_a_veto_leaves_the_attempt_as_it_is(priced: Callable[..., Simulation]) -
     incident = only(sim)
     assert (incident.state, sim.driver.calls, pages(sim)) == (State.SUPPRESSED, [], [])
     assert incident.reason.startswith("vetoed by ")
+
+
+def _another(alert: Alert) -> Alert:
+    return Alert({**alert.labels, "alertname": "TrainStartupHung"}, alert.starts_at)
+
+
+@pytest.mark.parametrize("again", ["it fires anew", "another alert", "an alert that had joined"])
+def test_a_veto_holds_whichever_alert_is_about_the_attempt(
+    priced: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """A person may have stopped its ranks in a debugger; Prometheus and Alertmanager may be started again."""
+    sim = priced(veto_seconds=300)
+    alone = sim.alerts_now
+    if again == "an alert that had joined":
+        monkeypatch.setattr(sim, "alerts_now", lambda: [*alone(), *map(_another, alone())])
+        sim.tick(2)
+    assert say(sim, "veto") == 0
+    sim.tick(5)
+    if again == "it fires anew":
+        sim.new_alerts()
+    elif again == "another alert":
+        monkeypatch.setattr(sim, "alerts_now", lambda: [*map(_another, alone())])
+    sim.tick(400, every=5)
+    assert (sim.driver.calls, pages(sim)) == ([], [])
+    assert {each.state for each in sim.store.of_run(RUN)} == {State.SUPPRESSED}
+    assert all(each.reason.startswith("vetoed by ") for each in sim.store.of_run(RUN))
+
+
+def test_an_attempt_that_was_left_and_fails_again_is_for_a_person_and_one_that_has_ended_is_restarted(
+    priced: Callable[..., Simulation],
+) -> None:
+    sim = priced(veto_seconds=300)
+    assert say(sim, "veto") == 0
+    sim.cluster.steps = True
+    sim.tick(10)
+    sim.cluster.hang()
+    sim.new_alerts()
+    sim.tick(400, every=5)
+    [reason] = pages(sim)
+    assert reason.startswith("this attempt fails again, and ")
+    assert sim.driver.calls == []
+    sim.cluster.crash()
+    assert sim.settle()[-1].state is State.DONE
+    assert (len(sim.our_starts), pages(sim)) == (1, [])
 
 
 def test_a_countdown_goes_on_after_a_restart_of_the_remediator_and_then_it_begins(
