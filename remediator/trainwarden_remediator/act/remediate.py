@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _START_PATIENCE_SECONDS = 1800.0
 # A controller that dies may lose what it acknowledged in its last seconds; a later change was made by a user.
 _FORGETS_SECONDS = 60.0
+# Timer of an incident; its detail is for how many seconds the policy delays the restart.
+_DELAY = "delay"
 # What comes next depends on how far the scheduler has come.
 _AWAITS = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 
@@ -128,8 +130,16 @@ class Remediator:
         """End the verification of a restart whose new attempt has failed too."""
         self._transitions.move(incident, State.FAILED, detail)
 
+    def _is_delayed(self, incident: Incident) -> bool:
+        """Return whether the policy's delay still lasts; a clock that was set back makes it no longer."""
+        left = incident.not_before - self._world.clock.now()
+        if left <= 0:
+            return False
+        planned = self._timers.detail(incident.id, _DELAY) or repr(left)
+        return self._timers.wait(incident.id, _DELAY, planned) < float(planned)
+
     def _begin(self, incident: Incident) -> bool:
-        if self._world.clock.now() < incident.not_before:
+        if self._is_delayed(incident):
             return False
         verdict = self._recheck.against(incident)
         if isinstance(verdict, Held):
@@ -160,7 +170,10 @@ class Remediator:
         unverified = point.verdict == UNVERIFIED and self._stops_unverified(incident.policy)
         if point.verdict == STOP or unverified:
             why = point.text or "its checkpoints could not be looked at"
-            reason = f"{why}. Nothing is ended: vouch for the layout (checkpoints: in the policy), or restart it"
+            reason = (
+                f"{why}. Nothing is ended: restart it by hand. Later restarts need no person where the policy vouches "
+                "for the layout (checkpoints:)"
+            )
             changes |= {"reason": reason, "paging": True}
             self._transitions.move(incident, State.ESCALATED, str(found), **changes)
             return True

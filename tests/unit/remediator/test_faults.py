@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
 from tests.unit.remediator.simulation import Make, Simulation
-from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.drivers.driver import Absent, JobState
 from trainwarden_remediator.incidents.incident import Alert, State
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
@@ -373,6 +373,20 @@ def test_an_alert_that_goes_away_before_the_call_is_acted_on_when_it_is_back(mak
     assert simulation.our_starts == [0]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_is_set_back_makes_no_delay_longer(make: Make, restarted: bool) -> None:
+    rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=Backoff(initial=30))
+    simulation = make(policy=Policy("patient", {"stall": rule}))
+    simulation.tick(10)
+    simulation.clock.jump = -86_400.0
+    if restarted:
+        simulation.restart()
+    simulation.tick(15)
+    assert simulation.our_starts == [], "its delay lasts"
+    simulation.tick(25)
+    assert simulation.our_starts == [0]
+
+
 @both_kinds
 @pytest.mark.parametrize("mode", ["stall", "crash"])
 def test_a_budget_of_n_gives_exactly_n_restarts_and_then_a_page(make: Make, two_phase: bool, mode: str) -> None:
@@ -433,6 +447,44 @@ def test_a_start_that_dies_before_the_run_reports_is_paged(make: Make) -> None:
     incidents = simulation.settle()
     assert (incidents[0].state, incidents[0].paging) == (State.ESCALATED, True)
     assert simulation.our_starts == [0]
+
+
+@pytest.mark.parametrize("held_back_by", ["the delay of its policy", "a storm"])
+def test_a_job_that_the_scheduler_forgets_before_its_restart_begins_is_paged(
+    make: Make, monkeypatch: pytest.MonkeyPatch, held_back_by: str
+) -> None:
+    """SLURM forgets a job that has ended after five minutes (MinJobAge)."""
+    delay = None if held_back_by == "a storm" else Backoff(initial=600)
+    rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=delay)
+    simulation = make(policy=Policy("patient", {"crash": rule}))
+    if delay is None:
+        simulation.store.switches.begin_storm("", "rack 7 is without power", lambda _connection: None)
+    simulation.cluster.crash()
+    simulation.tick(10)
+    assert [each.state for each in simulation.store.open_incidents()] == [State.PROPOSED]
+    monkeypatch.setattr(simulation.driver, "job", lambda _job_id: Absent("FAILED"))
+    simulation.clock.elapsed += 600
+    simulation.tick(5)
+    [page] = simulation.store.escalations()
+    assert page.reason.startswith("by the scheduler's accounting the job is FAILED, and its record is gone (MinJobAge)")
+    assert simulation.driver.calls == []
+
+
+def test_a_job_that_has_failed_and_is_forgotten_while_a_call_is_in_doubt_is_paged(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller has taken nothing of the call, and answers again when the job is older than MinJobAge."""
+    simulation.cluster.crash()
+    simulation.driver.faults = ["dropped"]
+    simulation.tick(2)
+    assert [each.state for each in simulation.store.open_incidents()] == [State.IN_DOUBT]
+    simulation.driver.down = True
+    simulation.tick(600, every=10)
+    simulation.driver.down = False
+    monkeypatch.setattr(simulation.driver, "job", lambda _job_id: Absent("FAILED"))
+    simulation.tick(90)
+    [page] = simulation.store.escalations()
+    assert page.reason.startswith("by the scheduler's accounting the job is FAILED, and its record is gone (MinJobAge)")
 
 
 def test_a_second_alert_about_an_attempt_that_we_replaced_states_that_it_was_us(make: Make) -> None:

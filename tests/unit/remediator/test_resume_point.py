@@ -106,7 +106,7 @@ def test_whether_an_attempt_ends_whose_checkpoints_could_not_be_verified_is_for_
     assert bool(simulation.driver.calls) == is_ended
     if not is_ended:
         assert (incident.state, incident.paging) == (State.ESCALATED, True)
-        assert incident.reason.startswith("they are in S3. Nothing is ended: vouch for the layout")
+        assert incident.reason.startswith("they are in S3. Nothing is ended: restart it by hand. Later restarts")
     simulation.close()
 
 

@@ -66,6 +66,23 @@ def test_many_runs_at_once_are_not_restarted_but_paged_once(make: Make, two_phas
     assert len([event for event in events if event.detail.startswith("waits: storm")]) == 1
 
 
+def test_a_restart_that_begins_long_after_its_alert_counts_in_a_storm(make: Make) -> None:
+    """As that of a job that was suspended, or one that a freeze has held back, beside another run on its node."""
+    simulation = make(runs=2)
+    first, second = simulation.clusters
+    second.nodes, second.steps, first.state = first.nodes, True, JobState.OTHER
+    simulation.captures.seconds = 20.0
+    simulation.tick(900, every=30)
+    first.state = JobState.RUNNING
+    simulation.tick(3)
+    assert [each.state for each in simulation.store.open_incidents()] == [State.CAPTURING]
+    second.hang()
+    simulation.tick(60)
+    assert len(pages(simulation)) == 1
+    assert [call for call in simulation.driver.calls if second.run_id in str(call)] == []
+    assert simulation.store.of_run(second.run_id)[-1].state is State.PROPOSED
+
+
 def test_a_storm_outlives_the_remediator_and_a_person_ends_it(make: Make, tmp_path: Path) -> None:
     simulation = make(runs=6)
     simulation.tick(3)
