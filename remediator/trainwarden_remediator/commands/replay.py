@@ -64,7 +64,7 @@ def replay_database(connection: sa.Connection, policy: Policy, run_id: str | Non
         failure = _failure(connection, incident)
         reached, saved = incident.step_before, incident.checkpoint_step
         history = history_of(of_run, failure.mode, failure.error_type, reached, saved)
-        loss = Loss(reached, saved, incident.lost_gpu_hours, incident.held_gpus)
+        loss = _loss(incident)
         decision = decide(failure, history, policy, incident.created, Circumstances(loss=loss))
         if isinstance(decision, Restart):
             of_run.append(PastRestart(failure.mode, failure.error_type, incident.created, reached, saved))
@@ -111,11 +111,20 @@ def _decided(connection: sa.Connection, run_id: str | None) -> list[Incident]:
 
 
 def _failure(connection: sa.Connection, incident: Incident) -> AlertedFailure:
-    """Return the failure of an incident, with what its alert still has of it."""
-    query = sa.select(alerts.c.labels).where(alerts.c.incident_id == incident.id)
-    labels = connection.execute(query.limit(1)).scalar_one_or_none()
-    known = json.loads(labels) if labels else {}
-    return AlertedFailure(incident.failure_mode, incident.error_type, known.get("subsystem") or None)
+    """Return the failure of an incident; of one by an older remediator, with what its alert still has of it."""
+    subsystem = incident.subsystem
+    if subsystem is None:
+        query = sa.select(alerts.c.labels).where(alerts.c.incident_id == incident.id)
+        labels = connection.execute(query.limit(1)).scalar_one_or_none()
+        subsystem = (json.loads(labels) if labels else {}).get("subsystem") or None
+    return AlertedFailure(incident.failure_mode, incident.error_type, subsystem, incident.signal)
+
+
+def _loss(incident: Incident) -> Loss:
+    """Return what a restart would have lost; of a job that the scheduler had ended 0 GPU hours by 0 GPUs are stored."""
+    hours, gpus = incident.lost_gpu_hours, incident.held_gpus
+    ended = hours == 0 and gpus == 0
+    return Loss(incident.step_before, incident.checkpoint_step, None if ended else hours, gpus, ended=ended)
 
 
 def _name(decision: Decision) -> str:

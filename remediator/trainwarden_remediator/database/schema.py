@@ -93,6 +93,8 @@ incidents = sa.Table(
     sa.Column("shape", sa.Text, nullable=False, server_default=""),
     sa.Column("successor", sa.Text),
     sa.Column("resume_checkpoint", sa.Text),
+    sa.Column("subsystem", sa.Text),
+    sa.Column("signal", sa.Text),
 )
 # At most one restart per attempt, enforced by the database too.
 sa.Index(

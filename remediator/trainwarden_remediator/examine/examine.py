@@ -8,7 +8,6 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, RestartElsewhere, StopAndPage
 from trainwarden_remediator.decide.facts import Fact, facts_of, facts_of_nodes
@@ -21,7 +20,7 @@ from trainwarden_remediator.examine.objections import INACTIVE, Objections
 from trainwarden_remediator.examine.witness import Witness, cpu_use
 from trainwarden_remediator.incidents.alert_rows import Pending
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State, clean, parse_key
-from trainwarden_remediator.incidents.price import CONTRADICTED
+from trainwarden_remediator.incidents.price import CONTRADICTED, NOTHING_KNOWN, Loss
 from trainwarden_remediator.incidents.roots import is_better
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.notify.outbox import NOT_RESTARTED
@@ -232,7 +231,7 @@ class Examiner:
             decision = replace(decision, reason=f"{decision.reason}; {by} has approved it against other facts")
         # By no budget: of a policy that restarts nothing of the kind, or is only observed.
         kind = NOT_RESTARTED if isinstance(decision, Nothing) and decision.limit is None else None
-        written = self._propose(pending, run, decision, judged.failure, state, kind=kind)
+        written = self._propose(pending, run, decision, judged.failure, state, kind=kind, loss=judged.loss)
         if written is not None and judged.objection:
             log.warning("run %s: %s", run.run_id, judged.objection)
         if written is not None and isinstance(decision, Nothing):
@@ -267,6 +266,7 @@ class Examiner:
         answered: bool = True,
         approval: str = "",
         kind: str | None = None,
+        loss: Loss = NOTHING_KNOWN,
     ) -> Incident | None:
         """Record the decision; return None if it is on record already, or the alert joins the page of another one."""
         alert = pending.alert
@@ -300,7 +300,11 @@ class Examiner:
             exclude_nodes=json.dumps(dict(decision.exclude_nodes)) if isinstance(decision, RestartElsewhere) else "",
             exclude_hours=decision.hours if isinstance(decision, RestartElsewhere) else None,
             cluster=alert.cluster,
-            **(_price(decision) or {"approval": approval}),
+            approval=str(decision.approval or "") if isinstance(decision, Restart) else approval,
+            lost_gpu_hours=loss.of_acting,
+            held_gpus=0.0 if loss.ended else loss.gpus,
+            subsystem=failure.subsystem,
+            signal=failure.signal,
         )
         known = self._facts(incident, run)
         written = self._store.propose(pending, incident, known, dropped=dropped, answered=answered, kind=kind)
@@ -350,15 +354,3 @@ def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:
     """Return whether a restart waits for an approval: a person is paged for that."""
     approval = decision.approval if isinstance(decision, Restart) else None
     return approval is not None and approval.veto_seconds is None
-
-
-def _price(decision: Restart | StopAndPage | Nothing) -> dict[str, Any]:
-    """Return what an incident keeps of the price of a restart."""
-    if not isinstance(decision, Restart):
-        return {}
-    loss = decision.loss
-    return {
-        "approval": str(decision.approval or ""),
-        "lost_gpu_hours": loss.of_acting,
-        "held_gpus": 0.0 if loss.ended else loss.gpus,
-    }

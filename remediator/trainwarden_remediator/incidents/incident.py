@@ -162,7 +162,7 @@ class Incident:
     paging: bool = False
     checkpoint_step: float | None = None  # of the last checkpoint that the run had reported
     approval: str = ""  # what a person must or may do before it begins, by `Approval`
-    lost_gpu_hours: float | None = None  # by ending the attempt; 0 where the scheduler had ended it
+    lost_gpu_hours: float | None = None  # by ending the attempt, if it were or is; 0 where the scheduler had ended it
     held_gpus: float | None = None  # by the job at the decision; 0 where the scheduler had ended it
     exclude_nodes: str = ""  # JSON: nodes that the restart avoids, with the Unix time of the evidence against each
     exclude_hours: float | None = None  # for which they are avoided after that; None is for good
@@ -175,6 +175,8 @@ class Incident:
     shape: str = ""  # `Shape` of the restart, from when it begins; empty is that of the driver
     successor: str | None = None  # the new job that the attempt comes back as, where it does; its token is `id`
     resume_checkpoint: str | None = None  # the newest that is proven complete, verified before the attempt was ended
+    subsystem: str | None = None  # of the failure, and its slug, by which policies match it as well
+    signal: str | None = None
 
     @property
     def excluded(self) -> Mapping[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.unit.remediator.simulated_cluster import RUN
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.incidents.incident import Action
+from trainwarden_remediator.observe.evidence import ReportedRun
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB\n"
 
@@ -50,6 +52,40 @@ def test_the_text_says_what_differs(fails_always: Simulation, capsys: pytest.Cap
     assert out.endswith("3 failures: 0 restarts by policy none, 2 restarts then\n")
     assert main([*argv[:-1], "another"]) == 0
     assert "no policy has decided anything yet" in capsys.readouterr().err
+
+
+class Priced:
+    """A PriceSource of one price."""
+
+    def of_run(self, _run_id: str) -> dict[str, float]:
+        return {"gpu_hours": 12.0, "gpus": 8.0}
+
+
+def test_decisions_that_were_only_observed_are_replayed_with_their_failure_and_their_price(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = Simulation(tmp_path / "state", two_phase=True)
+    sim.prices, sim.policies.mode = Priced(), "observe"
+    sim.restart()
+    seen = sim.run(RUN)
+    assert isinstance(seen, ReportedRun)
+    failed = replace(seen, error_type="nccl", subsystem="distributed", failure="peer_reset")
+    monkeypatch.setattr(sim, "run", lambda _run_id: failed)
+    sim.tick(2)
+    assert [each.action for each in sim.store.of_run(RUN)] == [Action.NONE]
+    for rules, expected in (
+        ("exclude_signals: [peer_reset], default_action: restart", "none"),
+        ("restart_on_signals: [peer_reset]", "restart"),
+        ("restart_on_subsystems: [distributed]", "restart"),
+        ("restart_on_signals: [nccl_usage]", "none"),
+    ):
+        mine = tmp_path / "mine.yaml"
+        mine.write_text(
+            f"policies: [{{mode: stall, implementation: {{class_name: SelectiveRestartPolicy, {rules}}}}}]\n"
+            "limits: {approval_above_gpu_hours: 100}\n"
+        )
+        assert replayed(sim, capsys, str(mine)) == [("none", expected)], rules
+    sim.close()
 
 
 def test_nothing_is_changed_by_a_replay(fails_always: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,6 +181,15 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_file(
         "--notify-sns-topic: 'alerts': expected arn:",
     ):
         assert said.count(expected) == 1, expected
+
+
+def test_a_flag_that_is_wrong_because_of_another_one_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(config(tmp_path, **{"ray-container": "ray-head", "driver": "local"})) == 2
+    said = capsys.readouterr().err
+    assert said.count("--ray-namespace, --ray-container: are of a pod; expected --ray-head-pod as well") == 1
+    assert said.count("--driver local: needs --local-launcher-url") == 1
 
 
 def test_certificates_that_one_of_several_alertmanagers_cannot_use_are_found(
