@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,6 +33,7 @@ from trainwarden_remediator.policies.policy_file import FAILURE_MODES
 PROGRAM = "trainwarden-remediator"
 _UNPROTECTED = "--webhook-token-file: missing; there is no mode without a token"
 _MISUSE = 2
+_LONGEST_FREEZE_SECONDS = 365 * 86400.0
 _Commands: TypeAlias = "argparse._SubParsersAction[CommandLine]"  # noqa: SLF001  # has no public name
 # Of a command; where it is given before the command, or not at all, that of the service counts.
 _STATE_DIR: dict[str, Any] = {
@@ -243,7 +245,9 @@ def _on_record(arguments: argparse.Namespace) -> int:
         answer = APPROVED if arguments.command == "approve" else VETOED
         return commands.answer_restart(state_dir, arguments.incident, answer, as_data=as_data)
     if arguments.command == "freeze":
-        seconds = None if arguments.seconds is None else duration_of("--for", arguments.seconds)
+        seconds = (
+            None if arguments.seconds is None else duration_of("--for", arguments.seconds, _LONGEST_FREEZE_SECONDS)
+        )
         run_id = arguments.run_id or ""
         return commands.stop_restarts(state_dir, run_id, arguments.reason, seconds, as_data=as_data)
     if arguments.command == "unfreeze":
@@ -261,7 +265,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _register(arguments: argparse.Namespace) -> int:
     if arguments.ray_template_dir is not None:
-        arguments.ray_template_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(OSError):  # the check of the flag names it
+            arguments.ray_template_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return register(_settings_of_no_service(arguments), arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import pwd
 import re
@@ -19,6 +20,7 @@ from trainwarden_remediator.validation import problems_of
 
 DEFAULT_ALERTMANAGER = "http://127.0.0.1:9093"
 _MAX_TOKEN_BYTES = 4096
+_FLAG = re.compile(r"--(?:web\.)?([a-z-]+)")
 
 
 def _http_url(text: str) -> str:
@@ -109,9 +111,9 @@ def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
         problems.append("--driver local: needs --local-launcher-url and --local-launcher-token-file")
     if settings.ray_head_pod is None and (settings.ray_namespace or settings.ray_container):
         problems.append("--ray-namespace, --ray-container: are of a pod; expected --ray-head-pod as well")
-    if settings.ray_template_dir is not None and not settings.ray_template_dir.is_dir():
+    if settings.ray_template_dir is not None and not _is_folder(settings.ray_template_dir):
         problems.append(f"--ray-template-dir: {settings.ray_template_dir}: expected a folder")
-    if settings.runs_dir is not None and not settings.runs_dir.is_dir():
+    if settings.runs_dir is not None and not _is_folder(settings.runs_dir):
         problems.append(f"--runs-dir: {settings.runs_dir}: expected a folder")
     if settings.webhook_user and settings.web_config_file is None:
         problems.append("--webhook-user: needs --web.config.file, whose basic_auth_users have the passwords")
@@ -131,18 +133,24 @@ def usable_settings(
             return settings_from(taken), found
         except ConfigError as error:  # noqa: PERF203  # a flag less each time
             found += error.problems
-            for problem in error.problems:
-                name = problem.removeprefix("--web.").removeprefix("--")
-                name = re.split("[^a-z-]", name)[0].replace("-", "_")
+            for flag in (flag for problem in error.problems for flag in _FLAG.findall(problem.partition(":")[0])):
+                name = flag.replace("-", "_")
                 setattr(taken, name, getattr(defaults, name))
 
 
-def duration_of(flag: str, text: str) -> float:
-    """Return the seconds of a duration that was given for a flag of a command; raises ConfigError."""
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112  # Path.is_dir() raises where this user may not look
+
+
+def duration_of(flag: str, text: str, most: float = math.inf) -> float:
+    """Return the seconds of a duration that was given for a flag of a command; raises ConfigError also above `most`."""
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError as error:
         raise ConfigError([f"{flag}: {error}"]) from None
+    if seconds > most:
+        raise ConfigError([f"{flag}: {text!r}: expected at most {most / 86400:g}d, or no such flag"])
+    return seconds
 
 
 def read_token(flag: str, path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.commands.replay import replay_database, replay_log
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.adoption import adopt
-from trainwarden_remediator.database.database import open_database, open_read_only
-from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.database.database import FILE, DatabaseUnusable, open_database, open_read_only
+from trainwarden_remediator.errors import ConfigError, StoreError
 from trainwarden_remediator.incidents.incident import as_json, as_text, clean
 from trainwarden_remediator.incidents.incident_rows import acknowledge, answer_approval, named, read_log
 from trainwarden_remediator.policies.policy import Policy
@@ -73,7 +75,7 @@ def answer_restart(state_dir: Path, incident: str, answer: str, *, as_data: bool
     """Approve or veto a restart that waits for a person; return 1 where no approval is pending."""
     with _writing(state_dir) as connection:
         incident = _whole_id(connection, incident)
-        problem = answer_approval(connection, incident, answer, getpass.getuser(), time.time())
+        problem = answer_approval(connection, incident, answer, _caller(), time.time())
     if as_data:
         _print({"incident": incident, "answer": answer, "problem": problem})
     elif problem is None:
@@ -116,7 +118,7 @@ def take_over(state_dir: Path, run_id: str | None, incident: str | None, *, as_d
     """End the pages of a run, or of one incident; 1 where nothing pages."""
     with _writing(state_dir) as connection:
         incident = None if incident is None else _whole_id(connection, incident)
-        found = acknowledge(connection, run_id, getpass.getuser(), time.time(), incident)
+        found = acknowledge(connection, run_id, _caller(), time.time(), incident)
     if as_data:
         _print([{"incident": each.id, "run_id": each.run_id, "attempt": each.attempt} for each in found])
     for each in () if as_data else found:
@@ -142,7 +144,7 @@ def accept(state_dir: Path, run_id: str, *, as_data: bool) -> int:
 
 def stop_restarts(state_dir: Path, run_id: str, reason: str, seconds: float | None, *, as_data: bool) -> int:
     """Let nothing be restarted, of a run or, where `run_id` is empty, of any."""
-    now, by = time.time(), getpass.getuser()
+    now, by = time.time(), _caller()
     until = None if seconds is None else now + seconds
     with _writing(state_dir) as connection:
         freeze(connection, run_id, by, reason, now, until)
@@ -174,7 +176,7 @@ def allow_restarts(state_dir: Path, run_id: str, *, as_data: bool) -> int:
 def end_storms(state_dir: Path, *, as_data: bool) -> int:
     """End all storms: what waits is restarted; 1 where there is none."""
     with _writing(state_dir) as connection:
-        ended = resume(connection, getpass.getuser(), time.time())
+        ended = resume(connection, _caller(), time.time())
     if as_data:
         _print({"ended": [{"cluster": each.scope, "reason": each.reason, "since": each.at} for each in ended]})
     else:
@@ -218,7 +220,7 @@ def _whole_id(connection: sa.Connection, text: str) -> str:
 def _reading(state_dir: Path) -> Iterator[sa.Connection]:
     engine = open_read_only(state_dir)
     try:
-        with engine.connect() as connection:
+        with _usable(state_dir), engine.connect() as connection:
             yield connection
     finally:
         engine.dispose()
@@ -229,10 +231,32 @@ def _writing(state_dir: Path) -> Iterator[sa.Connection]:
     open_read_only(state_dir).dispose()  # where there is no database, none is made
     engine = open_database(state_dir)
     try:
-        with engine.begin() as connection:
+        with _usable(state_dir), engine.begin() as connection:
             yield connection
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _usable(state_dir: Path) -> Iterator[None]:
+    """Raise StoreError where the database turns out to be damaged, locked or on a full disk."""
+    try:
+        yield
+    except DatabaseUnusable as error:
+        raise StoreError(str(error)) from None
+    except SQLAlchemyError as error:
+        problem = str(getattr(error, "orig", None) or error)
+        if problem.startswith("no such "):  # table or column
+            problem += ": of an older remediator. Starting the remediator of this version brings it up to date"
+        raise StoreError(f"{state_dir / FILE}: {problem}") from None
+
+
+def _caller() -> str:
+    """Return who gives the command; a user of a container may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def _print(value: object) -> None:

@@ -120,7 +120,11 @@ def _on_error(context: sa.ExceptionContext) -> None:
 def open_read_only(state_dir: Path) -> sa.Engine:
     """Open for reading beside a running remediator; raise StoreError where there is no database."""
     path = state_dir / FILE
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; expected the remediator's user, or root") from None
+    if not is_there:
         raise StoreError(f"{path}: there is no decision log here; expected the --state-dir of a remediator")
     engine = sa.create_engine(
         f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", connect_args={"timeout": _BUSY_SECONDS}
@@ -132,6 +136,7 @@ def open_read_only(state_dir: Path) -> sa.Engine:
 
 @contextmanager
 def _closed_on_error(engine: sa.Engine, path: Path) -> Iterator[None]:
+    """Close the engine where the database cannot be used, and raise StoreError."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -233,6 +238,10 @@ def _check_version(connection: sa.Connection, path: Path, *, newest_only: bool =
         raise StoreError(
             f"{path}: has schema version {version}, of an older remediator; this one reads {schema.VERSION}. "
             "Starting the remediator of this version brings it up to date"
+        )
+    if version is None:
+        raise StoreError(
+            f"{path}: no database of a remediator, or an empty one; expected the --state-dir of a remediator"
         )
     readable = {str(schema.VERSION)} if newest_only else {*older, str(schema.VERSION)}
     if version not in readable:

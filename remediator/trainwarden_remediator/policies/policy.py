@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -104,6 +105,10 @@ def _warnings(rule: Implementation) -> list[str]:
     return found
 
 
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113  # Path.is_file() raises where this user may not look
+
+
 def shipped() -> list[str]:
     """Return the names of the policies that come with the remediator."""
     return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
@@ -114,7 +119,7 @@ def load_policy(name_or_file: str) -> Policy:
     if name_or_file in shipped():
         return read_policy(_SHIPPED / f"{name_or_file}.yaml", name_or_file)
     path = Path(name_or_file)
-    if not path.is_file() and "/" not in name_or_file and not name_or_file.endswith((".yaml", ".yml")):
+    if not _is_file(path) and "/" not in name_or_file and not name_or_file.endswith((".yaml", ".yml")):
         expected = ", ".join(shipped())
         raise ConfigError(
             [f"--policy: {name_or_file!r}: no such policy or file; expected one of {expected}, or a file"]
@@ -129,7 +134,8 @@ def read_policy(path: Path, name: str) -> Policy:
 
 def _read_policy(path: Path, name: str, within: tuple[Path, ...], *, chosen: bool) -> Policy:
     """Read a file. Where `chosen` is false, what it chooses of the group `restart` is overridden by another file."""
-    if path.resolve() in within:
+    real = Path(os.path.realpath(path))  # Path.resolve() raises where links make a circle
+    if real in within:
         raise ConfigError([f"{path}: defaults: extends itself"])
     document = _read(path)
     found = Policy(name, {}, str(path))
@@ -142,12 +148,12 @@ def _read_policy(path: Path, name: str, within: tuple[Path, ...], *, chosen: boo
         beside = part.beside(path)
         if beside is not None:
             inner = chosen and not any(each.overrides for each in parts)
-            found = found.under(_read_policy(beside, part.name, (*within, path.resolve()), chosen=inner or part.group))
-        elif part.group or part.name in shipped():
+            found = found.under(_read_policy(beside, part.name, (*within, real), chosen=inner or part.group))
+        elif part.name in shipped():
             found = found.under(load_policy(part.name))
-        elif part.name not in shipped_packs():
-            problem = f"{path}: defaults: {part.name!r}: there is no such file beside it, and no such policy"
-            raise ConfigError([problem])
+        elif part.group or part.name not in shipped_packs():
+            key = "defaults: restart" if part.group else "defaults"
+            raise ConfigError([f"{path}: {key}: {part.name!r}: there is no such file beside it, and no such policy"])
     return found
 
 
@@ -222,7 +228,7 @@ class _Part:
         if self.group:
             folders += [path.parent / "restart", path.parent.parent / "restart"]
         files = (folder / f"{self.name}{suffix}" for folder in folders for suffix in ("", ".yaml", ".yml"))
-        return next((file for file in files if file.is_file()), None)
+        return next((file for file in files if _is_file(file)), None)
 
 
 _SELF = _Part("_self_", group=False)

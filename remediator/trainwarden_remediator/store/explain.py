@@ -121,7 +121,7 @@ def account_of(connection: sa.Connection, about: str, state_dir: Path, now: floa
         ids = [each.incident_id for each in waiting if each.incident_id][-_MAX_INCIDENTS:]
         chosen = select_incidents(connection, selection(incidents.c.id.in_(ids)))
         found = [(each, _events(connection, each)) for each in chosen]
-    runs = {incident.run_id for incident, _ in found} | {each.run_id for each in waiting}
+    runs = {about} | {incident.run_id for incident, _ in found} | {each.run_id for each in waiting}
     return Account(
         about,
         state_dir,
@@ -238,6 +238,7 @@ def account_as_text(account: Account) -> str:
         shown = as_json(incident, [])
         more = (
             ("incident", incident.id),
+            ("cluster", incident.cluster),
             ("state", _state_of(incident)),
             ("alerts", "; ".join(map(alert_as_text, account.joined[incident.id]))),
             ("facts", "; ".join(account.evidence[incident.id])),

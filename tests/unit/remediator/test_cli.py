@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database.database import open_database
+from trainwarden_remediator.database.database import FILE, open_database
 
 
 @pytest.fixture
@@ -129,6 +132,76 @@ def test_a_decision_log_that_is_not_there_gets_status_2(tmp_path: Path, capsys: 
     assert main(["decisions", f"--state-dir={tmp_path}"]) == 2
     assert "there is no decision log here; expected the --state-dir of a remediator" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("argv", [["explain", "run-1"], ["freeze", "--all"], ["audit", "verify"]])
+def test_a_state_folder_that_cannot_be_looked_into_gets_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    """As for everybody but the remediator's user and root."""
+
+    def denied(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", denied)
+    assert main([*argv, f"--state-dir={tmp_path}"]) == 2
+    assert capsys.readouterr().err == (
+        f"trainwarden-remediator: {tmp_path}/{FILE}: Permission denied; expected the remediator's user, or root\n"
+    )
+
+
+def test_a_database_of_nobody_gets_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / FILE).touch()  # as a full disk leaves it
+    assert main(["explain", f"--state-dir={tmp_path}", "run-1"]) == 2
+    assert f"{tmp_path}/{FILE}: no database of a remediator, or an empty one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["explain", "run-1"], ["ack", "--run-id=run-1"]])
+def test_damage_that_a_command_comes_upon_gets_status_2(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    simulation.tick(5)
+    simulation.close()
+    file = tmp_path / "state" / FILE
+    with sqlite3.connect(file) as connection:
+        [(page, size)] = connection.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size() WHERE name = 'incidents'"
+        )
+    connection.close()
+    content = bytearray(file.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xff" * size
+    file.write_bytes(content)
+    assert main([*argv, f"--state-dir={tmp_path / 'state'}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"trainwarden-remediator: {file}: ")
+    assert "SELECT" not in line
+
+
+def test_a_policy_that_cannot_be_looked_at_gets_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that no file can have stands for a folder that this user may not search, which root may."""
+    name = f"{'x' * 300}.yaml"
+    assert main(["check-policy", name]) == 2
+    assert "File name too long" in capsys.readouterr().err
+
+
+def test_a_folder_of_templates_that_cannot_be_made_gets_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main([f"--ray-template-dir={tmp_path / 'file'}", "ray", "register", "job"]) == 2
+    assert f"--ray-template-dir: {tmp_path / 'file'}: expected a folder" in capsys.readouterr().err
+
+
+def test_a_database_that_lacks_a_column_is_of_an_older_remediator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_database(tmp_path).dispose()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute("ALTER TABLE incidents DROP COLUMN signal")
+    connection.close()
+    assert main(["explain", f"--state-dir={tmp_path}", "run-1"]) == 2
+    assert "no such column: incidents.signal: of an older remediator. Starting the" in capsys.readouterr().err
+    assert main(["freeze", f"--state-dir={tmp_path}", "--all"]) == 0, "nothing is in the way of that"
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import re
 import shlex
 from dataclasses import replace
@@ -62,6 +63,15 @@ def test_an_alert_that_waits_is_explained_with_what_it_waits_for(
     shown = json.loads(capsys.readouterr().out)
     assert [each["waits_for"] for each in shown["alerts"]] == ["Prometheus is down"]
     assert shown["incidents"] == []
+
+
+def test_an_incident_is_explained_with_its_cluster_for_others_may_use_the_same_run_id(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.cluster_name = "prod"
+    simulation.tick(5)
+    assert explain(simulation, tmp_path, RUN) == 0
+    assert "  cluster: prod\n" in capsys.readouterr().out
 
 
 def test_a_recovered_run_needs_nothing(
@@ -175,7 +185,25 @@ def test_a_person_freezes_a_run_and_it_is_not_restarted_until_unfrozen(
     assert simulation.our_starts == [0]
     assert main(["freeze", folder, "--all", "--for=x"]) == 2
     assert "--for: 'x' is no duration" in capsys.readouterr().err
+    assert main(["freeze", folder, "--all", "--for=9999y"]) == 2
+    assert "--for: '9999y': expected at most 365d, or no such flag" in capsys.readouterr().err
+    assert main(["unfreeze", folder, "--all"]) == 1, "neither of them has frozen anything"
     simulation.close()
+
+
+def test_a_user_without_a_name_may_freeze_as_well(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs as any uid."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert main(["freeze", f"--state-dir={tmp_path / 'state'}", "--all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["by"] == f"uid {os.getuid()}"
+    simulation.tick(30)
+    assert simulation.our_starts == []
 
 
 @pytest.mark.parametrize("command", ["freeze", "unfreeze", "ack", "adopt"])
@@ -203,6 +231,8 @@ def test_a_run_that_is_not_on_record_is_frozen_with_a_warning(
     shown = capsys.readouterr()
     assert "frozen: run run-l" in shown.out
     assert "run run-l: nothing is on record about it yet: is its id right?" in shown.err
+    assert main(["explain", folder, "run-l"]) == 1
+    assert "switched: freeze of run-l by " in capsys.readouterr().out
     simulation.tick(5)
     assert main(["freeze", folder, f"--run-id={RUN}"]) == 0
     assert capsys.readouterr().err == ""

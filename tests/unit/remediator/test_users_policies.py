@@ -262,3 +262,20 @@ def test_files_that_name_each_other_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", {"defaults": ["b"]})
     with pytest.raises(ConfigError, match=r"b\.yaml|a\.yaml: defaults: extends itself"):
         load_policy(write(tmp_path / "b.yaml", {"defaults": ["a"]}))
+
+
+def test_a_choice_that_is_nowhere_is_named_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").write_text("class_name: AlwaysRestartPolicy\n")  # in the working directory: not beside the file
+    (tmp_path / "conf").mkdir()
+    file = write(tmp_path / "conf" / "mine.yaml", {"defaults": [{"/restart": "gone"}]})
+    with pytest.raises(ConfigError) as refused:
+        load_policy(file)
+    expected = f"{file}: defaults: restart: 'gone': there is no such file beside it, and no such policy"
+    assert refused.value.problems == (expected,)
+
+
+def test_links_in_a_circle_are_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(ConfigError, match=r"loop\.yaml: Too many levels of symbolic links"):
+        load_policy(str(tmp_path / "loop.yaml"))
