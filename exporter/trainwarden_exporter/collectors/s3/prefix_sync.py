@@ -40,6 +40,8 @@ OLD_SECONDS = 1800.0
 PAGES = 5
 MAX_NAMES = 50_000
 LONGEST_PAUSE_SECONDS = 120.0
+# S3 refuses one object: it is another account's, was encrypted by a key that may not be used, or is in an archive.
+_OF_ONE_OBJECT = frozenset(("AccessDenied", "InvalidObjectState"))
 COPIED, OLD, DROPPED, INVALID_NAME, WAITING = "copied", "old", "dropped", "invalid_run_id", "waiting"
 OUTCOMES = (COPIED, OLD, DROPPED, INVALID_NAME, WAITING)
 
@@ -68,6 +70,9 @@ class PrefixSync:
         self._listed: set[str] = set()  # by the listing under way
         self._token: str | None = None
         self._next: dict[str, float] = {}  # when an old run is read again, monotonic
+        self._tried: dict[str, float] = {}  # when a run was last looked at, monotonic
+        self._fetched = 0
+        self._denied: set[str] = set()
         self._errors: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self._lock = threading.Lock()
         self._up: bool | None = None
@@ -118,6 +123,8 @@ class PrefixSync:
         if str(error) != self._logged:
             log.warning("the records in S3 cannot be read: %s (%s)", error, error.reason)
         self._logged, self._up = str(error), False
+        if error.refused:
+            self._listed, self._token = set(), None  # where the listing is to go on may be what was refused
         pause = min(LONGEST_PAUSE_SECONDS, 5.0 * 2.0 ** min(self._failures, 10))
         self._failures += 1
         # Jitter: a hundred exporters that lost S3 at once must not come back at once.
@@ -148,6 +155,7 @@ class PrefixSync:
     def _forget(self, run_id: str) -> None:
         self._outcomes.pop(run_id, None)
         self._next.pop(run_id, None)
+        self._tried.pop(run_id, None)
         if run_id in self._copy.runs:
             self._copy.drop(run_id)
 
@@ -158,23 +166,36 @@ class PrefixSync:
             for name, outcome in self._outcomes.items()
             if outcome != INVALID_NAME and self._next.get(name, 0.0) <= clock
         ]
-        # Those copied longest ago first, so that a run for which this pass has no time is among the first of the next.
-        due.sort(key=lambda name: self._copy.runs[name].looked if name in self._copy.runs else 0.0)
+        # Those tried, or copied, longest ago first, so that a run for which this pass has no time is among the first of
+        # the next, and one that fails each time is not.
+        looked = {name: self._copy.runs[name].looked if name in self._copy.runs else 0.0 for name in due}
+        due.sort(key=lambda name: (self._tried.get(name, 0.0), looked[name]))
         stop: list[S3Error] = []
+        denied: list[S3Error] = []
+        fetched = self._fetched
 
         def copy(run_id: str) -> None:
             if stop or time.monotonic() >= deadline:
                 return
+            self._tried[run_id] = clock
             try:
                 self._outcomes[run_id] = self._copy_run(run_id)
             except S3Error as error:
-                if error.reason not in {MISSING, INVALID}:
+                if error.code in _OF_ONE_OBJECT:
+                    denied.append(error)
+                elif error.reason not in {MISSING, INVALID}:
                     stop.append(error)
 
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(copy, due))
+        if denied and self._fetched == fetched:
+            stop += denied  # none may be read, as far as is known
         if stop:
             raise stop[0]
+        new = [str(error) for error in denied if str(error) not in self._denied]
+        if new:
+            log.warning("the records of %d runs in S3 cannot be read, such as %s (%s)", len(denied), new[0], DENIED)
+        self._denied = {str(error) for error in denied}
 
     def _copy_run(self, run_id: str) -> str:
         """Bring the copy of one run up to date and return its outcome."""
@@ -222,6 +243,8 @@ class PrefixSync:
         if len(content.data) > MAX_BYTES or (name.endswith(".json") and not _is_json(content.data)):
             self._count(INVALID)  # copied nevertheless: it is exported as unreadable, as one in a folder is
         self._copy.write(run_id, name, content)
+        with self._lock:
+            self._fetched += 1
 
     def _counted(self, request: Callable[[], _Answer], *, is_log: bool = False) -> _Answer:
         """Return the answer of a request; count it if it fails, but not for the log that a record need not have."""
