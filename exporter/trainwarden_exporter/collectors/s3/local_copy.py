@@ -15,6 +15,7 @@ from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import replace_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from trainwarden.clients.s3 import S3Object
@@ -70,14 +71,15 @@ class LocalCopy:
         return known
 
     def write(self, run_id: str, name: str, content: S3Object) -> None:
-        """Write one file; its time is the object's, by this machine's clock."""
+        """Write one file; its time is the object's, by this machine's clock. Raises `OSError` with the file's name."""
         path = self.path / run_id / name
-        path.parent.mkdir(exist_ok=True)
         # The time is set before the file has its name: with a fresh one the run would look alive.
         temporary = path.with_name(f".{path.name}.new")
-        temporary.write_bytes(content.data)
-        os.utime(temporary, (content.modified, content.modified))
-        temporary.replace(path)
+        with _named(path):
+            path.parent.mkdir(exist_ok=True)
+            temporary.write_bytes(content.data)
+            os.utime(temporary, (content.modified, content.modified))
+            temporary.replace(path)
         self.runs[run_id].etags[name] = content.etag
 
     def remove(self, run_id: str, name: str) -> None:
@@ -96,10 +98,20 @@ class LocalCopy:
         shutil.rmtree(self.path / run_id, ignore_errors=True)
 
     def save(self) -> None:
-        """Write the index; raises `OSError` if it cannot be written."""
+        """Write the index; raises `OSError`, with the file's name, if it cannot be written."""
         runs = {run_id: {"etags": run.etags, "looked": run.looked} for run_id, run in self.runs.items()}
         document = {"version": VERSION, "url": self._url, "is_aws": self.is_aws, "runs": runs}
-        replace_file(self.path / INDEX, json.dumps(document, separators=(",", ":")).encode())
+        with _named(self.path / INDEX):
+            replace_file(self.path / INDEX, json.dumps(document, separators=(",", ":")).encode())
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Have an `OSError` name the file: a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _read_index(path: Path) -> dict[str, CopiedRun]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,3 +60,19 @@ def test_an_object_that_may_not_be_read_keeps_no_other_run_from_being_copied(
     assert f'trainwarden_s3_up{{bucket="bucket",prefix="prefix"}} {up}.0' in shown
     assert f'errors_total{{bucket="bucket",prefix="prefix",reason="denied"}} {len(refused)}.0' in shown
     assert {path.parent.name for path in (tmp_path / "copy").glob("*/metadata.json")} == copied
+
+
+def test_a_full_disk_is_named_with_the_file_that_it_has_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    copy = LocalCopy(tmp_path / "copy")
+    copy.run("r")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*copy/r/metadata\.json'"):
+        copy.write("r", "metadata.json", S3Object(b"{}", "etag", 0.0))
+    monkeypatch.setattr("trainwarden_exporter.collectors.s3.local_copy.replace_file", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*copy/\.s3\.json'"):
+        copy.save()
