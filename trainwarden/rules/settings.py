@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.duration import parse_duration
 from trainwarden.rules.files import SEVERITIES
 from trainwarden.rules.values import DURATION
 from trainwarden.yaml_file import YamlValue, read_yaml
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _WAIT = re.compile(f"0|{DURATION.pattern}", re.ASCII)
-_URL = re.compile(r"https?://[^\s\"'<>{}]+", re.ASCII)
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
-_KUBERNETES_LABEL = re.compile(r"[a-zA-Z0-9](?:[-\w./]{0,251}[a-zA-Z0-9])?", re.ASCII)
+# What follows it is a path.
+_URL = re.compile(r"https?://[^\s\"'<>{}?#]+", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_KUBERNETES_LABEL = re.compile(r"[a-zA-Z0-9](?:[-\w.]{0,61}[a-zA-Z0-9])?", re.ASCII)
+_KUBERNETES_NAME = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_KUBERNETES_LABEL.pattern}", re.ASCII)
+# How long after what happened it stays an alert.
+_SHOWN = re.compile(r"<\s*[\d.]+\)*\s+# values: (\S+_shown_seconds)")
+_FAULT_SHOWN = re.compile(r"(?:gpu|node|fabric)\.\w+_shown_seconds")
 # Routes, inhibitions and the remediator read these; others come with the series. A team's label of the same name would
 # replace them: two alerts of one rule with equal labels are an error, and the whole rule then raises nothing.
 RESERVED = frozenset(
@@ -114,20 +121,25 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleF
     def mapping(key: str, names: Collection[str] | None = None) -> Mapping[str, YamlValue]:
         return entries[key].mapping(names) if key in entries else none
 
-    labels: dict[str, list[Mapping[str, str]]] = {}
+    rules: dict[str, list[Mapping[str, Any]]] = {}
     for rule in (rule for each in files for rule in each.alerts):
-        labels.setdefault(rule["alert"], []).append(rule["labels"])
-    changes = {name: _alert(given, labels[name]) for name, given in mapping("alerts", labels).items()}
+        rules.setdefault(rule["alert"], []).append(rule)
+    changes = {name: _alert(given, rules[name]) for name, given in mapping("alerts", rules).items()}
     if (
         not changes.get(WATCHDOG, AlertChange()).is_enabled
-        and DEAD_MANS_SWITCH in labels
+        and DEAD_MANS_SWITCH in rules
         and changes.get(DEAD_MANS_SWITCH, AlertChange()).is_enabled
     ):
         expected = f"true, or {DEAD_MANS_SWITCH}: {{enabled: false}} beside it, which fires where {WATCHDOG} is missing"
         raise entries["alerts"].at((WATCHDOG, "enabled")).wrong(expected)
     numbers = mapping("values", values)
     chosen = {name: values[name].text(given) for name, given in numbers.items()}
-    _check_burn(numbers, {name: value.default for name, value in values.items()} | chosen)
+    all_numbers = {name: value.default for name, value in values.items()} | chosen
+    _check_burn(numbers, all_numbers)
+    _check_faults(numbers, all_numbers)
+    for name, change in changes.items():
+        if change.wait is not None:
+            _check_wait(entries["alerts"].at((name, "for")), rules[name], all_numbers)
     kubernetes = mapping("kubernetes", ("namespace", "labels"))
     return RuleSettings(
         values=chosen,
@@ -135,12 +147,18 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleF
         runbooks=_matching(entries.get("runbooks"), _URL, "an address such as https://wiki.example.com/runbooks"),
         dashboards=_matching(entries.get("dashboards"), _URL, "an address such as https://grafana.example.com"),
         alerts=changes,
-        namespace=_matching(kubernetes.get("namespace"), _NAME, "the name of a namespace"),
+        namespace=_matching(kubernetes.get("namespace"), _NAMESPACE, "the name of a namespace"),
         kubernetes_labels={
-            name: str(_matching(given, _KUBERNETES_LABEL, "a label's value"))
+            name: _kubernetes_label(name, given)
             for name, given in (kubernetes["labels"].mapping() if "labels" in kubernetes else none).items()
         },
     )
+
+
+def _kubernetes_label(name: str, given: YamlValue) -> str:
+    if not _KUBERNETES_NAME.fullmatch(name):
+        raise given.wrong(f"a label's name as Kubernetes takes it, not {name!r}")
+    return str(_matching(given, _KUBERNETES_LABEL, "a label's value as Kubernetes takes it"))
 
 
 def _check_burn(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) -> None:
@@ -155,13 +173,33 @@ def _check_burn(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) -> N
         raise given[target].wrong(f"{burn} beside it, {most}")
 
 
-def _alert(given: YamlValue, rules: Iterable[Mapping[str, str]]) -> AlertChange:
-    """Return the change of an alert, whose rules have these labels."""
+def _check_faults(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) -> None:
+    """Raise `UsageError` where a fault is shown for longer than its run is known: it would begin anew without it."""
+    known = "identity.fault_seconds"
+    for name in filter(_FAULT_SHOWN.fullmatch, numbers):
+        if not given.keys() & {known, name} or float(numbers[name]) < float(numbers[known]):
+            continue
+        if name in given:
+            raise given[name].wrong(f"below {known} ({numbers[known]}), or the alert loses its run meanwhile")
+        raise given[known].wrong(f"above {name} ({numbers[name]}), or the alert loses its run meanwhile")
+
+
+def _check_wait(given: YamlValue, rules: Iterable[Mapping[str, Any]], numbers: Mapping[str, str]) -> None:
+    """Raise `UsageError` where every rule of an alert is over before it has waited for so long."""
+    shown = [_SHOWN.search(rule["expr"]) for rule in rules]
+    longest = max((float(numbers[each[1]]) if each else inf for each in shown), default=inf)
+    if re.search("[1-9]", given.text) and parse_duration(given.text) >= longest:
+        names = ", ".join(dict.fromkeys(each[1] for each in shown if each))
+        raise given.wrong(f"less than the {longest:g} s for which it is shown ({names}), or it can never fire")
+
+
+def _alert(given: YamlValue, rules: Iterable[Mapping[str, Any]]) -> AlertChange:
+    """Return the change of an alert, of which these are the rules."""
     fields = given.mapping(("enabled", "severity", "for", "labels"))
     severity = fields["severity"].scalar() if "severity" in fields else None
     if severity is not None and severity not in SEVERITIES:
         raise fields["severity"].wrong(f"one of {', '.join(SEVERITIES)}")
-    for labels in rules if severity is not None else ():
+    for labels in (rule["labels"] for rule in rules if severity is not None):
         if severity != "none" and labels.get("severity") == "none":
             raise fields["severity"].wrong("none: it always fires")
         if severity == "none" and (labels.get("severity") == "critical" or labels.get("remediate") == "true"):

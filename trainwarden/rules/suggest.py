@@ -20,6 +20,8 @@ _DAY = 86_400
 _STEP_SECONDS = 60
 # Of the samples of one series in one day.
 _QUANTILE = 0.99
+# What two digits of can stand in a file of values.
+_LEAST, _MOST = 1e-8, 1e15
 # With less of it what is rare has hardly been seen.
 ENOUGH_MINUTES = _DAY // 60
 _PHASES = ("init", "compile", "load", "train", "eval", "checkpoint")
@@ -51,7 +53,7 @@ class Suggestion:
 
     Attributes:
         usual: what the worst series reached in 99 % of its worst day.
-        proposed: None where the usual value is zero or below: nothing follows from it.
+        proposed: None where the usual value is zero or below, or cannot be written: nothing follows from it.
         series: how many were seen on the day with the most of them.
         minutes: for how long any series was seen.
         alerts_now, alerts_proposed: how often the present and the proposed value were crossed for long enough.
@@ -115,6 +117,8 @@ def suggest(
             continue
         usual = max(extremes) if threshold.is_ceiling else min(extremes)
         proposed = _rounded(threshold, usual, margin) if usual > 0 else None
+        if proposed is not None and not _LEAST <= proposed < _MOST:
+            proposed = None
         now = None if threshold.present is None else _alerts(client, threshold, threshold.present, ends)
         then = None if proposed is None else _alerts(client, threshold, proposed, ends)
         yield Suggestion(threshold, usual, proposed, series, minutes, now, then)
@@ -182,15 +186,21 @@ def lines(suggestions: Iterable[Suggestion], run_budgets: Iterable[Suggestion], 
     for each in of_values:
         yield f"  # {_evidence(each)}"
         if each.proposed is None:
-            yield f"  # {each.threshold.name}: no proposal, since what is usual is not above zero"
+            why = "is not above zero" if each.usual <= 0 else "is too near to zero, or too large, for a rule"
+            yield f"  # {each.threshold.name}: no proposal, since what is usual {why}"
             continue
         unit = "s" if each.threshold.unit == "duration" else ""
-        yield f"  {each.threshold.name}: {each.proposed:.15g}{unit}"
+        yield f"  {each.threshold.name}: {_plain(each.proposed)}{unit}"
     if found:
         yield "# What runs state themselves, and no rule: STALE_MINUTES, and TRAINWARDEN_STALL_SECONDS by phase."
     for each in found:
         proposed = "no proposal" if each.proposed is None else f"{each.proposed:.15g} s"
         yield f"#   {each.threshold.name}: {proposed}; {_evidence(each)}"
+
+
+def _plain(number: float) -> str:
+    """Return a number without an exponent, which no value may have."""
+    return f"{number:.9f}".rstrip("0").rstrip(".")
 
 
 def short_history(minutes: int) -> str:

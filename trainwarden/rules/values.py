@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNITS = {
     "seconds": "seconds, or a duration such as 10m",
     "duration": "a duration such as 5m",
-    "ratio": "a number from 0 to 1",
+    "ratio": "a number",
     "count": "a whole number",
     "celsius": "degrees Celsius",
     "watts": "watts",
@@ -70,7 +70,7 @@ class Value:
     def expected(self) -> str:
         """What a value must look like."""
         bounds = f" of at least {self.least:g}" if self.least else ""
-        if self.most != float("inf") and self.unit != "ratio":
+        if self.most != float("inf"):
             bounds = f" from {self.least:g} to {self.most:g}"
         return UNITS[self.unit] + bounds
 

@@ -178,7 +178,12 @@ def test_mimir_gets_a_namespace_for_each_file(folder: Path) -> None:
         ("values: {gpu.wait: 30s1m}", "'30s1m', expected a duration such as 5m"),
         ("alerts: {TrainGpuHot: {enable: no}}", "there is no such key, expected enabled?"),
         ("runbooks: wiki", "key runbooks: 'wiki', expected an address such as https://wiki.example.com/runbooks"),
+        ("runbooks: 'https://wiki.example.com/?page='", "key runbooks: 'https://wiki.example.com/?page=', expected an"),
+        ("dashboards: 'https://grafana.example.com/#x'", "key dashboards: 'https://grafana.example.com/#x', expected"),
         ("kubernetes: {namespace: A B}", "key kubernetes.namespace: 'A B', expected the name of a namespace"),
+        ("kubernetes: {namespace: a.b}", "key kubernetes.namespace: 'a.b', expected the name of a namespace"),
+        ("kubernetes: {labels: {release: a/b}}", "key kubernetes.labels.release: 'a/b', expected a label's value"),
+        ("kubernetes: {labels: {a b: c}}", "key kubernetes.labels.a b: 'c', expected a label's name as Kubernetes"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_was_expected(folder: Path, settings: str, expected: str) -> None:
@@ -200,11 +205,74 @@ def test_what_is_wrong_is_named_with_what_was_expected(folder: Path, settings: s
     ],
 )
 def test_numbers_by_which_an_alert_can_never_fire_are_refused(tmp_path: Path, values: str, expected: str) -> None:
-    file = tmp_path / "mine.yml"
-    file.write_text(f"values: {{{values}}}")
+    assert expected in refused_by_the_bundle(tmp_path, f"values: {{{values}}}")
+
+
+def refused_by_the_bundle(folder: Path, settings: str) -> str:
+    file = folder / "mine.yml"
+    file.write_text(settings)
     with pytest.raises(UsageError) as refused:
         Rules(file)
-    assert expected in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            "alerts: {TrainNodeHungTask: {for: 15m}}",
+            "TrainNodeHungTask.for: '15m', expected less than the 900 s for which it is shown (node.hung_task_",
+        ),
+        (
+            "{values: {scheduler.ended_shown_seconds: 10m}, alerts: {TrainRayJobFailed: {for: 10m}}}",
+            "'10m', expected less than the 600 s",
+        ),
+        ("values: {pace.gpus_idle_share: 1}", "pace.gpus_idle_share: '1', expected a number from 0.001 to 0.99"),
+        ("values: {scheduler.time_limit_ratio: 0}", "'0', expected a number from 0.01 to 1"),
+        ("values: {goodput.target: 0.995}", "'0.995', expected a number from 0.1 to 0.99"),
+    ],
+)
+def test_a_wait_or_a_share_by_which_an_alert_can_never_fire_is_refused(
+    tmp_path: Path, settings: str, expected: str
+) -> None:
+    assert expected in refused_by_the_bundle(tmp_path, settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "{TrainNodeHungTask: {for: 14m}}",
+        "{TrainNodeHungTask: {for: 0s}}",
+        # A part of its rules has no such end.
+        "{TrainRunNonFinite: {for: 7h}}",
+        # Its value is for how long after its end the alert goes on.
+        "{TrainRunLivelocked: {for: 1h}}",
+    ],
+)
+def test_a_wait_by_which_an_alert_can_fire_is_taken(tmp_path: Path, settings: str) -> None:
+    (tmp_path / "mine.yml").write_text(f"alerts: {settings}")
+    assert Rules(tmp_path / "mine.yml").settings.alerts
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            "gpu.xid_shown_seconds: 2h",
+            "gpu.xid_shown_seconds: '2h', expected below identity.fault_seconds (2100), or the alert loses its run",
+        ),
+        (
+            "identity.fault_seconds: 15m",
+            "identity.fault_seconds: '15m', expected above gpu.xid_shown_seconds (1800)",
+        ),
+    ],
+)
+def test_a_fault_that_is_shown_for_longer_than_its_run_is_known_is_refused(
+    tmp_path: Path, values: str, expected: str
+) -> None:
+    assert expected in refused_by_the_bundle(tmp_path, f"values: {{{values}}}")
+    (tmp_path / "mine.yml").write_text("values: {gpu.xid_shown_seconds: 2h, identity.fault_seconds: 125m}")
+    assert Rules(tmp_path / "mine.yml").settings.values["identity.fault_seconds"] == "7500"
 
 
 def test_a_lower_target_is_taken_with_what_it_may_lose(tmp_path: Path) -> None:
