@@ -148,11 +148,13 @@ def alertmanager(
             text = text.replace(old, new.replace("WEBHOOK", webhook.url))
         main.write_text(text, encoding="utf-8")
         (folder / "secrets").mkdir()
-        (folder / "secrets/slack_url").write_text(slack.url, encoding="utf-8")
+        # As editors leave files, with a line break at the end; only before 0.29 the key of OpsGenie takes none.
+        (folder / "secrets/slack_url").write_text(f"{slack.url}\n", encoding="utf-8")
         (folder / "secrets/remediator_token").write_text(TOKEN + "\n", encoding="utf-8")
         for name in re.findall(r"^[^#]*_file: secrets/(\w+)", text, re.MULTILINE):
             if not (folder / "secrets" / name).exists():
-                (folder / "secrets" / name).write_text(f"secret-{name}", encoding="utf-8")
+                end = "" if name == "opsgenie_api_key" else "\n"
+                (folder / "secrets" / name).write_text(f"secret-{name}{end}", encoding="utf-8")
         command = [
             str(tools.alertmanager),
             f"--config.file={main}",
