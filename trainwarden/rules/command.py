@@ -14,6 +14,7 @@ from trainwarden.errors import UsageError
 from trainwarden.rules.build import FORMATS, Rules, write
 from trainwarden.rules.suggest import ENOUGH_MINUTES, budgets, lines, short_history, suggest, thresholds_of
 from trainwarden.rules.values import table
+from trainwarden.runs.arguments import service_url
 
 
 def main(argv: list[str]) -> int:
@@ -40,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.set_defaults(run=_build)
     suggested = commands.add_parser("suggest", help="propose values from what your Prometheus has seen")
-    suggested.add_argument("--prometheus", metavar="URL", required=True, help="address of your Prometheus")
+    suggested.add_argument(
+        "--prometheus", type=service_url, metavar="URL", required=True, help="address of your Prometheus"
+    )
     suggested.add_argument("--token-file", type=Path, metavar="FILE", help="with the bearer token that it asks for")
     suggested.add_argument("--days", type=_days, default=14, help="how far back to look (%(default)s)")
     suggested.add_argument("--margin", type=_margin, default=1.5, help="how far beyond what is usual (%(default)s)")
@@ -74,8 +77,6 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _suggest(arguments: argparse.Namespace) -> int:
-    if not arguments.prometheus.startswith(("http://", "https://")):
-        raise UsageError(f"--prometheus {arguments.prometheus}: expected http:// or https://")
     rules = Rules(arguments.values)
     end = time.time()
     try:
@@ -84,8 +85,6 @@ def _suggest(arguments: argparse.Namespace) -> int:
         asked = {"end": end, "days": arguments.days, "margin": arguments.margin}
         of_rules = list(suggest(client, thresholds_of(rules, rules.values.values()), **asked))
         of_runs = list(suggest(client, budgets(client, end, arguments.days), **asked))
-    except ValueError as error:
-        raise UsageError(f"--prometheus {arguments.prometheus}: {error}") from None
     except PrometheusError as error:
         print(f"trainwarden rules suggest: {error}", file=sys.stderr)
         return 1

@@ -173,5 +173,13 @@ def test_the_command_writes_a_file_of_values_that_build_takes(
 def test_a_prometheus_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suggest", "--prometheus", f"http://127.0.0.1:{free_port()}"]) == 1
     assert "Prometheus is unreachable" in capsys.readouterr().err
-    assert main(["suggest", "--prometheus", "prometheus:9090"]) == 2
-    assert "--prometheus prometheus:9090: expected http:// or https://" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["prometheus:9090", "http://127.0.0.1:99999", "http://reader:a-secret@127.0.0.1:9090"])
+def test_what_is_no_address_is_refused_without_its_password(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["suggest", "--prometheus", url])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "argument --prometheus: expected http://HOST:PORT, without a password" in error
+    assert "a-secret" not in error
