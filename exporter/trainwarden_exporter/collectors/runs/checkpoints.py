@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 30.0
-# A walk over a file system that never answers leaves a thread behind.
-MAX_HUNG = 4
+# A walk over a file system that never answers leaves a thread behind: so many of one user, and of all. What is not
+# verified for that is tried again after so many seconds.
+MAX_HUNG, MAX_HUNG_OF_ALL = 4, 16
+RETRY_SECONDS = 60.0
 # A user who names one large folder after the other takes a twentieth of a core with it.
 PAUSE_FACTOR = 20.0
 _WALK_THREAD = "trainwarden-checkpoint"
@@ -141,6 +143,8 @@ class CheckpointVerifier:
         self._wanted: dict[str, Checkpoint] = {}
         self._results: dict[str, tuple[Checkpoint, bool | None]] = {}
         self._thread: threading.Thread | None = None
+        # The walks that have not ended, with whose checkpoint each is about.
+        self._walks: dict[threading.Thread, int | None] = {}
 
     @property
     def idle(self) -> bool:
@@ -199,12 +203,25 @@ class CheckpointVerifier:
     def _run(self) -> None:
         while True:
             run_id, checkpoint, owner = self._next()
-            if sum(thread.name == _WALK_THREAD for thread in threading.enumerate()) >= MAX_HUNG:
+            self._walks = {thread: whose for thread, whose in self._walks.items() if thread.is_alive()}
+            hung = list(self._walks.values())
+            if hung.count(owner) >= MAX_HUNG or len(hung) >= MAX_HUNG_OF_ALL:
                 self._warn(owner, f"run {run_id}: its checkpoint is not verified: others hang in their file systems")
+                self._put_back(run_id, checkpoint, owner)
                 continue
             began = time.monotonic()
             self._results[run_id] = (checkpoint, self._result(run_id, checkpoint, owner))
             self._not_before[owner] = began + (1 + self._pause_factor) * (time.monotonic() - began)
+            for thread in threading.enumerate():
+                if thread.name == _WALK_THREAD:
+                    self._walks.setdefault(thread, owner)
+
+    def _put_back(self, run_id: str, checkpoint: Checkpoint, owner: int | None) -> None:
+        """Have a checkpoint verified later, unless the run has saved another one since."""
+        self._not_before[owner] = time.monotonic() + RETRY_SECONDS
+        with self._changed:
+            if self._wanted.get(run_id) == checkpoint:
+                self._waiting.setdefault(owner, {}).setdefault(run_id, checkpoint)
 
     def _result(self, run_id: str, checkpoint: Checkpoint, owner: int | None) -> bool | None:
         try:

@@ -14,8 +14,11 @@ from tests.waiting import wait_until
 from trainwarden.checkpoint.verdict import CheckpointVerdict
 from trainwarden.record.clock import to_iso
 from trainwarden.record.progress import Checkpoint
+from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs import checkpoints
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
+from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.record import RunRecord
 from trainwarden_exporter.core.line_budget import LineBudget
 
 COMPLETE = CheckpointVerdict("complete", ("all of it",))
@@ -151,3 +154,35 @@ def test_a_user_who_names_many_checkpoints_fills_no_log(
         wait_until(lambda: verifier.idle)
     wait_until(lambda: any("checkpoint_lines_left_out" in line for line in caplog.messages))
     assert sum("cannot be looked at" in line for line in caplog.messages) == 5
+
+
+def test_a_user_whose_checkpoints_hang_costs_no_other_its_verdict_and_they_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "RETRY_SECONDS", 0.01)
+    answers = threading.Event()
+
+    def verify(checkpoint: Checkpoint, owner: int | None) -> CheckpointVerdict:
+        if owner == 1001 and not answers.is_set():
+            threading.Thread(target=answers.wait, name="trainwarden-checkpoint", daemon=True).start()
+            raise TimeoutError("no answer")
+        return COMPLETE
+
+    verifier = CheckpointVerifier(verify, pause_factor=0.0)
+    tree, records = RunsTree(tmp_path / "runs"), dict[str, RunRecord]()
+
+    def is_complete(run_id: str, owner: int) -> bool | None:
+        return verifier.is_complete(records[run_id], owner)
+
+    for run_id in ("h0", "h1", "h2", "h3", "h4", "w"):
+        tree.metadata(run_id)
+        tree.progress(run_id, checkpoint={"path": f"/{run_id}", "step": 1, "time": to_iso(NOW)})
+        records[run_id] = RunFolder(tree.folder(run_id), Thresholds()).read(NOW)
+    hanging = ("h0", "h1", "h2", "h3")
+    assert [is_complete(run_id, 1001) for run_id in hanging] == [None] * 4
+    wait_until(lambda: verifier.idle)
+    assert is_complete("w", 1000) is None
+    wait_until(lambda: is_complete("w", 1000) is True)
+    assert is_complete("h4", 1001) is None
+    answers.set()
+    wait_until(lambda: is_complete("h4", 1001) is True)
