@@ -99,12 +99,12 @@ _PHRASE = (
     r"|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 )
 _SURE = (
-    rf"(?:{_PHRASE}|(?i:(?<!by)(?<!com)pass(?![=:]\s*\d{{1,3}}\b)|pwd(?![=:]\s*[/~.])|secret(?:[_-]?id)?|creds|psk|credentials?|(?:php|j)?sessionid"
+    rf"(?:{_PHRASE}|(?i:(?<!by)(?<!com)pass(?![=:]\s*\d{{1,3}}\b)|pwd(?![=:]\s*[/~.])|secret(?:[_-]?id)?|saml(?:response|request|assertion)|creds|psk|credentials?|(?:php|j)?sessionid"
     r"|(?:api|app|access|private|account|secret|shared[_-]?access|signing|encryption|auth|master|application|routing"
     r"|integration|subscription|storage|licen[cs]e)[ _-]?key(?:[ _-]?(?:id|base|data))?))"
 )
 _LIKELY = (
-    r"(?:[A-Z0-9]_(?:KEY|PAT)|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth|hmac|(?<![a-z])(?:bind)?pw"
+    r"(?:[A-Z0-9]_KEY|(?<![A-Za-z0-9])PAT|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth|hmac|(?<![a-z])(?:bind)?pw"
     r"|x-(?:amz|goog)-(?:signature|credential|security-token)|x-honeycomb-team|(?<=[?&])key))"
 )
 # In JSON within JSON quotes are escaped; in an address within an address, `=` is %3D, and a quote is %22.
@@ -281,7 +281,7 @@ _BY_NAME = _patterns(
 )
 # One of these is in every text that has such a name: most lines have none, and cost little.
 _NAMES = re.compile(
-    r"(?i:pass|pwd|pw\b|psk|secret|cred|hmac|_pat\b|key|token|cookie|sig|auth|x-|sessionid"
+    r"(?i:pass|pwd|pw\b|psk|secret|saml|cred|hmac|(?:\b|_)pat\b|key|token|cookie|sig|auth|x-|sessionid"
     r"|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 )
 # What has no name and no known beginning: letters and digits at random, unlike words, paths, hashes and symbols of C++.
