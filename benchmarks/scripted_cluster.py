@@ -68,7 +68,7 @@ class ScriptedSlurm:
             "user_id": os.getuid(),
             "requeue": True,
             "comment": f"trainwarden:run-{number}",
-            "standard_output": "x" * padding,
+            "job_resources": {"nodes": "x" * padding},
             "array_job_id": 0,
             "array_task_id": None,
             "het_job_id": 0,

@@ -24,6 +24,7 @@ RUN_MARK = "trainwarden:"
 # An incident of the remediator, which ends a start of the job, and the restart count of that start.
 HOLD_MARK = "trainwarden-hold:"
 MAX_COMMENT_BYTES = 1024  # of SLURM
+_PATH_MAX = 4096  # of Linux
 # In this order: a state that stands earlier outweighs those that it decorates.
 JOB_STATES = (
     "completing",
@@ -216,10 +217,10 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         batch_host=text(entry.get("batch_host")),
         dependency=text(entry.get("dependency")),
         invalid_dependency_cancels=_invalid_dependency_cancels(entry.get("flags")),
-        work_dir=text(entry.get("current_working_directory")),
+        work_dir=_path(entry.get("current_working_directory")),
         # Newer versions have both: the name as it was given, and as it is used.
-        stdout=text(entry.get("stdout_expanded")) or text(entry.get("standard_output")),
-        stderr=text(entry.get("stderr_expanded")) or text(entry.get("standard_error")),
+        stdout=_path(entry.get("stdout_expanded")) or _path(entry.get("standard_output")),
+        stderr=_path(entry.get("stderr_expanded")) or _path(entry.get("standard_error")),
     )
 
 
@@ -293,6 +294,11 @@ def expanded_run_id(template: str, names: Mapping[str, str | None]) -> str | Non
 def comment_words(comment: str) -> list[str]:
     """Return the words of a comment, among which marks are."""
     return [word for word in _BETWEEN_MARKS.split(comment) if word]
+
+
+def _path(value: object) -> str:
+    """Return a path, of one that is too long to be opened as much as shows it: those of a whole queue are in memory."""
+    return text(value)[:_PATH_MAX]
 
 
 def _comment(value: object) -> str:

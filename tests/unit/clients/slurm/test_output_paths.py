@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.clients.slurm.commands import job_22_05, job_24_05
@@ -46,6 +48,14 @@ def test_a_job_without_names_has_those_of_sbatch() -> None:
 def test_the_expanded_name_of_newer_versions_counts() -> None:
     names = {"standard_output": "%x-%b.log", "stdout_expanded": "/logs/llama-0.log"}
     assert output_paths(read_job(job_24_05(1, **names, **_PLACE))) == ("/logs/llama-0.log",)
+
+
+def test_no_more_is_kept_of_a_name_than_shows_that_it_cannot_be_opened() -> None:
+    job = read_job(job_22_05(1, standard_output="/logs/" + "x" * 100_000, **_PLACE))
+    (path,) = output_paths(job)
+    assert len(path) == 4096
+    with pytest.raises(OSError, match="too long"):
+        Path(path).open()
 
 
 def test_a_name_that_needs_a_node_waits_for_it() -> None:
