@@ -45,8 +45,8 @@ def held(pid: int) -> dict[str, int]:
 class Growth:
     """How much more a process tree holds after many scrapes than after the first.
 
-    Memory goes up and down by some MiB, so what is compared is the most of a tenth of the scrapes: the last one, and that
-    before `_WARM_UP` of them, when all that comes and goes has come and gone several times.
+    Memory goes up and down by some MiB, so what is compared is the most of a tenth of the scrapes: of the last one, and
+    of that before `_WARM_UP` of them, when all that comes and goes has come and gone several times.
     """
 
     def __init__(self, pid: int, scrapes: int) -> None:
