@@ -84,14 +84,17 @@ def facts_of(
         now: Unix time.
         cpu: what its job takes of CPUs; None where that is not looked at.
     """
+    # What is measured works or idles since the run has halted, by the clock of its hosts: one of the remediator that is
+    # behind must hide none of it.
+    present = max(now, run.vitals.get(OBSERVED, now))
     return (
         _of_record(run, now),
         *_of_steps(mode, run, now),
         *_of_life(mode, run),
         *([] if reading is None else [_of_scheduler(reading, now)]),
-        *_of_gpus(mode, run, now),
-        *_of_fabric(mode, run, now, len(reading.nodes) if isinstance(reading, ScheduledJob) else 1),
-        *_of_log(mode, run, now),
+        *_of_gpus(mode, run, present),
+        *_of_fabric(mode, run, present, len(reading.nodes) if isinstance(reading, ScheduledJob) else 1),
+        *_of_log(mode, run, present),
         *([] if cpu is None else [_of_cpu(cpu, now)]),
     )
 

@@ -282,6 +282,21 @@ def test_gpus_say_the_same_to_rules_and_remediator() -> None:
     assert contradiction("stall", replace(least, vitals={UNITS: UNITS_WORK + 0.001}), None, NOW) is not None
 
 
+@pytest.mark.parametrize(
+    ("mode", "vitals"),
+    [
+        ("stall", {UNITS: 0.45}),
+        ("stall", {POWER: 600.0, USUAL: 650.0}),
+        ("stall", {EFA: 5e9}),
+        ("crash", {LOG: NOW - 5}),
+    ],
+)
+def test_a_clock_of_the_remediator_that_is_behind_hides_no_work(mode: str, vitals: dict[str, float]) -> None:
+    run = replace(FAILED if mode == "crash" else HALTED, vitals={**vitals, OBSERVED: NOW})
+    for behind in (0.0, 3600.0):
+        assert contradiction(mode, run, None, NOW - behind) is not None, behind
+
+
 def test_many_nodes_that_idle_do_not_add_up_to_work() -> None:
     """Where the fabric carries storage and monitoring, too, each node sends a little in a hang."""
     run = replace(HALTED, vitals={INFINIBAND: 256 * 1e5})
