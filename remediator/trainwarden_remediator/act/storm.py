@@ -87,6 +87,8 @@ class Storms:
         self._window = window
         # The nodes of attempts, by their keys, for the scheduler shows none of a job that has ended.
         self._nodes: dict[str, tuple[str, ...]] = {}
+        # When open restarts were decided, by their incidents.
+        self._decided: dict[str, float] = {}
 
     def watch(self) -> None:
         """Judge the restarts that were proposed and those that were made lately; before any of them is begun."""
@@ -96,6 +98,7 @@ class Storms:
                 continue
             proposals[incident.cluster].append(incident)
         alerts = self._alerts() if proposals else {}
+        self._decided = self._store.decided() if proposals else {}
         self._look_up([each for of_cluster in proposals.values() for each in of_cluster])
         for cluster, found in proposals.items():
             self._judge(cluster, found, alerts)
@@ -132,7 +135,7 @@ class Storms:
                 self._end(page, "the cause has gone, and few runs are to be restarted")
             return
         taken_over = max(page.updated for page in pages)
-        if not any(page.paging for page in pages) and any(each.created > taken_over for each in waiting):
+        if not any(page.paging for page in pages) and any(self._decided_at(each) > taken_over for each in waiting):
             self._store.add(self._page(cluster, reason))
 
     def _pages(self, cluster: str) -> list[Incident]:
@@ -147,8 +150,12 @@ class Storms:
 
     def _reason(self, cluster: str, proposals: Sequence[Incident], alerts: _Alerts) -> str | None:
         since = self._store.switches.resumed(cluster)
-        found = [self._candidate(each, alerts) for each in proposals if each.created > since]
+        found = [self._candidate(each, alerts) for each in proposals if self._decided_at(each) > since]
         return judge(found, self._limit)
+
+    def _decided_at(self, incident: Incident) -> float:
+        """Return when a restart was decided; of one that is over, when its alert was received."""
+        return self._decided.get(incident.id, incident.created)
 
     def _candidate(self, incident: Incident, alerts: _Alerts) -> Candidate:
         traits = {("alert", incident.alert)} | ({("error type", incident.error_type)} if incident.error_type else set())

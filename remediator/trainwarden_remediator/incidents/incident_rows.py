@@ -242,14 +242,14 @@ def append_event(connection: sa.Connection, incident_id: str, event: Event) -> N
     audit.append(connection, incident_id=incident_id, **asdict(event))
 
 
-def open_since(connection: sa.Connection) -> dict[str, float]:
-    """Return since when each open incident is proposed, or, once its work has begun, since then, Unix seconds."""
+def stages(connection: sa.Connection) -> tuple[dict[str, float], dict[str, float]]:
+    """Return when each open incident was proposed, and when the work on those that are worked on began, Unix time."""
     decided: dict[str, float] = {}
     begun: dict[str, float] = {}
     for row in connection.execute(_STAGES):
         stage = decided if row.state == State.PROPOSED.value else begun
         stage[row.incident_id] = min(row.since, stage.get(row.incident_id, row.since))
-    return {**decided, **begun}
+    return decided, begun
 
 
 def last_detail(connection: sa.Connection, incident_id: str) -> str | None:

@@ -33,7 +33,6 @@ from trainwarden_remediator.incidents.incident_rows import (
     insert_incident,
     last_detail,
     log_change,
-    open_since,
     read_log,
     same_decision,
     select_acknowledged,
@@ -41,6 +40,7 @@ from trainwarden_remediator.incidents.incident_rows import (
     select_incidents,
     select_past_restarts,
     selection,
+    stages,
     update_incident,
     who_approved_against_facts,
     who_vetoed,
@@ -275,7 +275,13 @@ class Store:
     def open_since(self) -> dict[str, float]:
         """Return since when each open incident is proposed, or its work goes on."""
         with self.transactions.reading() as connection:
-            return open_since(connection)
+            decided, begun = stages(connection)
+        return {**decided, **begun}
+
+    def decided(self) -> dict[str, float]:
+        """Return when each open incident was proposed, which may be long after its alert was received."""
+        with self.transactions.reading() as connection:
+            return stages(connection)[0]
 
     def incident(self, incident_id: str) -> Incident:
         """Return one incident as it is now; raise KeyError."""

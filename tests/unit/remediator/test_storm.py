@@ -229,6 +229,40 @@ def test_a_run_that_joins_a_storm_after_a_person_took_it_over_pages(make: Make) 
     assert pages(simulation) == []
 
 
+def _two_are_suspended(make: Make) -> Simulation:
+    """Four runs on one node hang; of two of them nothing can be decided yet, although their alerts have come."""
+    simulation = make(runs=4)
+    for number, each in enumerate(simulation.clusters):
+        each.nodes = simulation.clusters[0].nodes
+        each.state = JobState.OTHER if number > 1 else each.state
+    simulation.tick(5)
+    assert [each.run_id for each in simulation.store.open_incidents()] == ["run-1", "run-2"]
+    return simulation
+
+
+def test_a_run_whose_alert_is_older_than_the_takeover_pages_as_well_when_it_joins(make: Make) -> None:
+    simulation = _two_are_suspended(make)
+    take_over(simulation)
+    simulation.clock.elapsed += 60
+    simulation.clusters[2].state = JobState.RUNNING
+    simulation.tick(5)
+    [page] = pages(simulation)
+    assert "run-3" in page.reason
+
+
+def test_restarts_that_are_decided_after_a_person_has_resumed_are_a_storm_of_their_own(make: Make) -> None:
+    simulation = _two_are_suspended(make)
+    simulation.clock.elapsed += 1
+    simulation.resume()
+    simulation.tick(60)
+    assert [len(each.starts) for each in simulation.clusters] == [1, 1, 0, 0]
+    for each in simulation.clusters[2:]:
+        each.state = JobState.RUNNING
+    simulation.tick(60)
+    assert [len(each.starts) for each in simulation.clusters] == [1, 1, 0, 0]
+    assert len(pages(simulation)) == 1
+
+
 def test_a_start_that_is_held_already_is_given_in_a_storm(make: Make) -> None:
     simulation = make(runs=6)
     alerts = simulation.alerts_now
