@@ -114,6 +114,7 @@ class Drains:
             node: each
             for of_job in self._store.exclusions.of_scheduler(self._scheduler).values()
             for node, each in of_job.items()
+            if not self._has_drained(node, each.incident_id)
         }
         done = []
         for change in changes(nodes, wanted, self._clock.now(), self._at_most):
@@ -123,10 +124,22 @@ class Drains:
                 break  # it has made no room for another
         return done
 
+    def _has_drained(self, node: str, incident_id: str) -> bool:
+        """Return whether a node was drained since the evidence of an incident: whoever has resumed it has decided."""
+        try:
+            incident = self._store.incident(incident_id)
+        except KeyError:
+            return False
+        evidence, accepted = incident.excluded.get(node, 0.0), CallOutcome.ACCEPTED.value
+        made = self._store.calls.of_job(self._scheduler, incident.job_id or "")
+        return any(
+            (each.verb, each.outcome) == (f"drain {node}", accepted) and each.started >= evidence for each in made
+        )
+
     def _make(self, change: Change) -> bool:
         """Make a change, on record before; the incident of a drain may be of another database."""
         found = _OURS.fullmatch(change.reason)
-        verb = "resume" if change.resume else "drain"
+        verb = f"{'resume' if change.resume else 'drain'} {change.node}"
         number = None
         with suppress(KeyError, InvalidAttemptKey):  # of another database, or one that names no start
             incident = self._store.incident(found[1] if found else "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.act.drains import Change, Drains, changes, is_over, reason_of, undrain
 from trainwarden_remediator.database.database import open_database
+from trainwarden_remediator.incidents.incident import Action, Incident, State
 from trainwarden_remediator.store.exclusions import Exclusion
 from trainwarden_remediator.store.store import Store
 
@@ -21,6 +23,15 @@ OURS = reason_of("i-1", NOW)
 
 def node(name: str, state: str = "idle", reason: str = "") -> SlurmNode:
     return SlurmNode(name, state, 8, 0, reason, "root" if reason else "", None)
+
+
+def incident(incident_id: str, evidence: float) -> Incident:
+    return Incident(
+        id=incident_id, run_id="r", attempt=0, attempt_key=f"slurm:17:{incident_id[-1]}", job_id="17",
+        scheduler="slurm", alert="TrainGpuLost", failure_mode="crash", error_type=None, state=State.DONE,
+        action=Action.RESTART, reason="", policy="", budget_used=None, budget_limit=None, step_before=None,
+        created=NOW, updated=NOW, exclude_nodes=json.dumps({"n2": evidence}),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "reserved"])
@@ -69,6 +80,45 @@ def test_a_node_that_cannot_be_resumed_makes_no_room(tmp_path: Path) -> None:
         clock.elapsed += 61
         assert drains.reconcile() == []
     assert client.drained == []
+    engine.dispose()
+
+
+def test_a_node_that_a_person_has_resumed_is_not_drained_again_for_the_same_evidence(tmp_path: Path) -> None:
+    class Client:
+        """Lists one node, and changes it."""
+
+        listed = node("n2")
+
+        def nodes(self) -> list[SlurmNode]:
+            return [self.listed]
+
+        def update_node(self, name: str, **fields: str) -> ControlResult:
+            self.listed = node(name, "drained" if fields["State"] == "DRAIN" else "idle", fields.get("Reason", ""))
+            return ControlResult(accepted=True, refused=False, detail="ok")
+
+    clock, client = FakeClock(), Client()
+    engine = open_database(tmp_path)
+    store = Store(engine, clock)
+    for incident_id, evidence in (("i-2", NOW), ("i-3", NOW), ("i-4", NOW + 3600)):
+        store.add(incident(incident_id, evidence))
+    noted = {"17": {"n2": Exclusion("i-2", NOW + 86_400)}}
+    store.exclusions.of_scheduler = lambda scheduler: noted  # type: ignore[method-assign]
+    drains = Drains(cast("Any", client), store, clock, 1)
+
+    def drained() -> bool:
+        clock.elapsed += 61
+        return bool(drains.reconcile())
+
+    assert drained()
+    assert undrain(cast("Any", client), ["n2"]) == []
+    assert not drained()
+    drains = Drains(cast("Any", client), store, clock, 1)
+    assert not drained(), "a new process knows of it"
+    noted["17"]["n2"] = Exclusion("i-3", NOW + 86_400)
+    assert not drained(), "another restart avoids it still"
+    clock.elapsed += 3600
+    noted["17"]["n2"] = Exclusion("i-4", NOW + 90_000)
+    assert drained(), "there was evidence once more"
     engine.dispose()
 
 
