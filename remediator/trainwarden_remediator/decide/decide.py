@@ -130,7 +130,10 @@ def decide(
     decision = _avoiding(restart, history, policy, now, around)
     elsewhere = covers_error_type(rule.restart_elsewhere_on_error_types, failure.error_type)
     if elsewhere and isinstance(decision, Restart) and not isinstance(decision, RestartElsewhere):
-        what = f"{failure.error_type} is a defect of a node, and there is no evidence of which"
+        why = "there is no evidence of which"
+        if around.suspects:
+            why = f"the policy excludes no nodes (limits: exclude_nodes), such as {', '.join(sorted(around.suspects))}"
+        what = f"{failure.error_type} is a defect of a node, and {why}"
         decision = StopAndPage(f"{what}: a restart may find the same one again", used, rule.max_retries)
     if around.observed is None or not isinstance(decision, Restart):
         return decision

@@ -89,12 +89,14 @@ class Policy:
         return [
             f"{self.file or self.name}: mode {mode}: {warning}"
             for mode, rule in self.rules.items()
-            for warning in _warnings(rule)
+            for warning in _warnings(rule, excludes=self.limits.exclude_nodes is not None)
         ]
 
 
-def _warnings(rule: Implementation) -> list[str]:
+def _warnings(rule: Implementation, *, excludes: bool) -> list[str]:
     found = []
+    if rule.restart_elsewhere_on_error_types and not excludes:
+        found.append("restart_elsewhere_on_error_types restarts nothing without limits: exclude_nodes; it pages")
     if "cancelled" in (*rule.restart_on_error_types, *rule.restart_on_signals):
         found.append("`cancelled` never covers a job that its user cancelled; such a job stays ended")
     for key, vocabulary in VOCABULARIES.items():

@@ -71,5 +71,9 @@ def test_a_policy_that_avoids_no_nodes_restarts_no_defect_of_one(tmp_path: Path)
     rule = "{class_name: SelectiveRestartPolicy, restart_elsewhere_on_error_types: [gpu_hardware]}"
     (tmp_path / "mine.yaml").write_text(f"policies: [{{mode: crash, implementation: {rule}}}]\n", encoding="utf-8")
     around = Circumstances(suspects={"n7": "TrainGpuLost"}, cluster_nodes=100)
-    decision = decide(_crash("gpu_lost"), History({}), load_policy(str(tmp_path / "mine.yaml")), 0.0, around)
+    policy = load_policy(str(tmp_path / "mine.yaml"))
+    decision = decide(_crash("gpu_lost"), History({}), policy, 0.0, around)
     assert isinstance(decision, StopAndPage)
+    assert "the policy excludes no nodes (limits: exclude_nodes), such as n7" in decision.reason
+    [warning] = policy.warnings()
+    assert "restart_elsewhere_on_error_types restarts nothing without limits: exclude_nodes" in warning
