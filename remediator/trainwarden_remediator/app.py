@@ -191,7 +191,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         sweeper.families,
     )
     registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more, clock.now))
-    credentials = Credentials(Tokens(token.current).valid, web_config, settings.webhook_user)
+    credentials = Credentials(Tokens(token).valid, web_config, settings.webhook_user)
     pages = RemediatorPages(store, metrics, registry, clock, credentials, worker.wake, worker.alive, settings.cluster)
     for warning in policies.warnings():
         log.warning("%s", warning)

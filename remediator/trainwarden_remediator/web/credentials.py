@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import hmac
-import threading
-import time
 from collections.abc import Callable, Collection
 from http import HTTPStatus
 
 from trainwarden.server.guesses import TooManyGuesses
 from trainwarden.server.messages import BadRequest, Request, credentials_of
 from trainwarden.server.web_config import NoWebConfig, WebConfig
+from trainwarden_remediator.web.reloading import Reloading
 
 # The sender reads its copy of a new token a little earlier or later than the remediator.
 ROTATION_SECONDS = 60.0
 
 
 class Tokens:
-    """A token that may be replaced: for a minute after a change has been seen, the one before is valid, too.
+    """A token that may be replaced: for a minute after that, the one before is valid, too.
 
-    Args:
-        current: returns the token as it is now.
-        monotonic: a clock.
+    The file is looked at in each round of the loop: a token that was replaced is over also where no request came.
     """
 
-    def __init__(self, current: Callable[[], str], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._current = current
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._token = current()
-        self._before: tuple[str, float] | None = None
+    def __init__(self, token: Reloading[str]) -> None:
+        self._token = token
 
     def valid(self) -> tuple[str, ...]:
         """Return the tokens that are valid now, the newest first."""
-        token, now = self._current(), self._monotonic()
-        with self._lock:
-            if token != self._token:
-                self._before = self._token, now + ROTATION_SECONDS
-                self._token = token
-            if self._before is not None and now >= self._before[1]:
-                self._before = None
-            return (self._token,) if self._before is None else (self._token, self._before[0])
+        token, before = self._token.current(), self._token.before(ROTATION_SECONDS)
+        return (token,) if before is None else (token, before)
 
 
 class Credentials:

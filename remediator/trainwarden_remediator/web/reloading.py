@@ -43,16 +43,19 @@ class Reloading(Generic[Value]):
         read: Callable[[], Value],
         files: Callable[[], Iterable[Path]],
         wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.is_current = True
         self._read = read
         self._files = files
         self._wall = wall
+        self._monotonic = monotonic
         self._lock = threading.Lock()
         # Stamped before the files are read, so that a change meanwhile is seen the next time.
         self._stamp = self._stamp_now()
         self._value = read()
+        self._before: tuple[Value, float] | None = None  # the value that was replaced last, and when
         self.last_success = wall()
 
     def current(self) -> Value:
@@ -60,6 +63,12 @@ class Reloading(Generic[Value]):
         self.refresh()
         with self._lock:
             return self._value
+
+    def before(self, seconds: float) -> Value | None:
+        """Return the value that was in use before, where it was replaced less than `seconds` ago."""
+        with self._lock:
+            is_young = self._before is not None and self._monotonic() - self._before[1] < seconds
+            return self._before[0] if self._before is not None and is_young else None
 
     def refresh(self, *, force: bool = False) -> None:
         """Read the files again if one changed, or if `force` is set; keep the old value where they are wrong."""
@@ -74,6 +83,8 @@ class Reloading(Generic[Value]):
                 self.is_current = False
                 log.error("%s; what held before still holds", error)  # noqa: TRY400  # the user's mistake, in one line
                 return
+            if value != self._value:
+                self._before = self._value, self._monotonic()
             self._value = value
             self.is_current, self.last_success = True, self._wall()
         log.info("read the %s again", self.name)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import bcrypt
@@ -23,8 +26,9 @@ from trainwarden_remediator.web.reloading import Reloading, policy_files
 POLICY = "policies:\n  - mode: crash\n    implementation: {class_name: AlwaysRestartPolicy, max_retries: %s}\n"
 
 
-def token_in(file: Path) -> Reloading[str]:
-    return Reloading("token", lambda: read_token("--webhook-token-file", file), lambda: [file])
+def token_in(file: Path, monotonic: Callable[[], float] = time.monotonic) -> Reloading[str]:
+    read = functools.partial(read_token, "--webhook-token-file", file)
+    return Reloading("token", read, lambda: [file], monotonic=monotonic)
 
 
 def bearer(token: str) -> Request:
@@ -114,14 +118,22 @@ class TestTokens:
 
     def test_old_and_new_are_valid_for_a_minute_and_then_the_new_one_alone(self, file: Path) -> None:
         now = 0.0
-        tokens = Tokens(token_in(file).current, lambda: now)
-        admits = Credentials(tokens.valid).admit
+        admits = Credentials(Tokens(token_in(file, lambda: now)).valid).admit
         assert (admits(bearer("old")), admits(bearer("new"))) == (True, False)
         file.write_text("new\n")
         assert (admits(bearer("old")), admits(bearer("new"))) == (True, True)
         now += ROTATION_SECONDS - 1
         assert (admits(bearer("old")), admits(bearer("new"))) == (True, True)
         now += 1
+        assert (admits(bearer("old")), admits(bearer("new"))) == (False, True)
+
+    def test_a_token_that_was_replaced_long_ago_is_over_although_no_request_came_since(self, file: Path) -> None:
+        now = 0.0
+        token = token_in(file, lambda: now)
+        admits = Credentials(Tokens(token).valid).admit
+        file.write_text("new\n")
+        token.refresh()  # as the loop does in each round
+        now += 3600
         assert (admits(bearer("old")), admits(bearer("new"))) == (False, True)
 
     @pytest.mark.parametrize("content", ["", "two words\n", None])
@@ -149,7 +161,7 @@ class TestTokens:
         "given", ["", "old", "Bearer", "Bearer ", "Bearer olD", "Bearer old ", "bearer old,x", "Bearer \xff"]
     )
     def test_anything_else_is_refused(self, file: Path, given: str) -> None:
-        credentials = Credentials(Tokens(token_in(file).current).valid)
+        credentials = Credentials(Tokens(token_in(file)).valid)
         assert not credentials.admit(Request("POST", "/", {"authorization": given}))
         assert not credentials.admit(Request("POST", "/"))
 
