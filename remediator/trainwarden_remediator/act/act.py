@@ -127,17 +127,18 @@ class Actor:
         """
         driver = self._fresh(incident, target)
         recheck = self._recheck(driver, jobs)
-        if decides_to_end(incident, target):
-            # One call that ends the old start and gives the next needs the same checks as one that only ends.
-            if objection := recheck.against(incident):
-                return Answer(objection)
-            self._announce(incident)
+        ends = decides_to_end(incident, target)
+        # One call that ends the old start and gives the next needs the same checks as one that only ends.
+        if ends and (objection := recheck.against(incident)):
+            return Answer(objection)
         seen = restart_progress(driver, target)
         if driver.job(target.job_id) != late if late else seen is not RestartProgress.READY:
             return Answer(Wait(seen.value))
         boot = self._same_scheduler(driver, target)
         if not isinstance(boot, str):
             return Answer(boot)
+        if ends:
+            self._announce(incident)
         verb = "submit" if submits_held(target) else "commit"
         answer = self._call(verb, driver.commit, driver, target, recheck.known, boot)
         return replace(answer, late=late is not None)

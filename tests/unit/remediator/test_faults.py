@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
 from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden_remediator.drivers.driver import Absent, JobState
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, State
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
@@ -485,6 +487,23 @@ def test_a_job_that_has_failed_and_is_forgotten_while_a_call_is_in_doubt_is_page
     simulation.tick(90)
     [page] = simulation.store.escalations()
     assert page.reason.startswith("by the scheduler's accounting the job is FAILED, and its record is gone (MinJobAge)")
+
+
+def test_a_restart_is_announced_to_the_attempt_only_with_the_call(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what was announced and never made, a later crash of the attempt would be taken for a restart."""
+    simulation = make(two_phase=False)
+    notice = tmp_path / "runs" / "run-1" / "_restart"
+    notice.parent.mkdir(parents=True)
+    simulation.runs_dir = tmp_path / "runs"
+    simulation.restart()
+    with monkeypatch.context() as patched:
+        patched.setattr(simulation.driver, "boot", lambda: Unknown("the controller does not answer"))
+        simulation.tick(10)
+    assert (simulation.driver.calls, notice.exists()) == ([], False)
+    simulation.settle()
+    assert (simulation.our_starts, notice.exists()) == ([0], True)
 
 
 def test_a_second_alert_about_an_attempt_that_we_replaced_states_that_it_was_us(make: Make) -> None:
