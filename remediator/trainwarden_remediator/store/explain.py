@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden.record.clock import to_iso
-from trainwarden_remediator.database.schema import alerts, incidents
+from trainwarden_remediator.database.schema import alerts, incident_alerts, incidents
 from trainwarden_remediator.decide.facts import facts_as_json
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
 from trainwarden_remediator.incidents.incident_rows import STORM, named, read_log, select_incidents, selection
@@ -38,6 +38,7 @@ _NEXT = {
     State.ESCALATED: "Nothing before a person has acted.",
     State.SUPPRESSED: "Nothing for this attempt, unless its alert ends and fires again.",
 }
+_NEXT_AFTER_WAITING = "Its alert goes on waiting: the run is restarted once nothing speaks against that any more."
 _NEXT_BY_APPROVAL = "The restart begins once a person approves it."
 _NEXT_BY_COUNTDOWN = "The restart begins once its countdown of SECONDS s is over, unless a person vetoes it."
 _ANSWER = (
@@ -92,7 +93,8 @@ class Waiting:
 class Account:
     """What is on record. `about` is a run, an alert or an incident; `switches` are those that hold.
 
-    `state_dir` is the folder that the commands for a person name.
+    `state_dir` is the folder that the commands for a person name; `waiting` are the incidents that page while an alert
+    of theirs still awaits its decision.
     """
 
     about: str
@@ -104,6 +106,7 @@ class Account:
     facts: dict[str, list[dict[str, Any]]]
     joined: dict[str, list[dict[str, Any]]]
     switches: Sequence[str]
+    waiting: Collection[str]
 
     @property
     def is_empty(self) -> bool:
@@ -132,7 +135,14 @@ def account_of(connection: sa.Connection, about: str, state_dir: Path, now: floa
         {incident.id: facts_as_json(connection, incident.id) for incident, _ in found},
         {incident.id: alerts_as_json(connection, incident.id) for incident, _ in found},
         _switches(connection, runs, {incident.cluster for incident, _ in found}, now),
+        _waiting(connection, [incident.id for incident, _ in found if incident.state is State.ESCALATED]),
     )
+
+
+def _waiting(connection: sa.Connection, ids: Sequence[str]) -> set[str]:
+    """Return which of these incidents have an alert that still awaits its decision."""
+    of_incident = sa.select(incident_alerts.c.incident_id).join(alerts, alerts.c.key == incident_alerts.c.alert_key)
+    return set(connection.scalars(of_incident.where(alerts.c.pending, incident_alerts.c.incident_id.in_(ids))))
 
 
 def _events(connection: sa.Connection, incident: Incident) -> list[Event]:
@@ -172,9 +182,9 @@ def _state_of(incident: Incident) -> str:
     return incident.state.value if incident.state in OPEN_STATES else f"{incident.state.value}, over"
 
 
-def next_of(incident: Incident) -> str:
-    """Return what the remediator does next."""
-    text = _NEXT[incident.state]
+def next_of(incident: Incident, *, waits: bool = False) -> str:
+    """Return what the remediator does next; `waits`: an alert of the incident still awaits its decision."""
+    text = _NEXT_AFTER_WAITING if waits else _NEXT[incident.state]
     approval = Approval.parse(incident.approval) if incident.state is State.PROPOSED else None
     if approval is not None:
         seconds = approval.veto_seconds
@@ -219,7 +229,7 @@ def account_as_json(account: Account) -> dict[str, Any]:
                 "facts": account.facts[incident.id],
                 "alerts": account.joined[incident.id],
                 "suspects": list(account.suspects[incident.id]),
-                "next": next_of(incident),
+                "next": next_of(incident, waits=incident.id in account.waiting),
                 "you_may": may_of(incident, account.state_dir),
             }
             for incident, events in account.incidents
@@ -245,7 +255,7 @@ def account_as_text(account: Account) -> str:
             ("suspects", "; ".join(account.suspects[incident.id])),
             ("a restart loses", lost_work(shown)),
             ("budget", budget_left(shown)),
-            ("next", next_of(incident)),
+            ("next", next_of(incident, waits=incident.id in account.waiting)),
             ("you may", may_of(incident, account.state_dir)),
         )
         text += as_text([(incident, events)])

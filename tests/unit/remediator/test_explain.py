@@ -16,6 +16,7 @@ import pytest
 from tests.unit.remediator.simulated_cluster import RUN
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main, parser
+from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.store.explain import may_of, next_of
 
@@ -63,6 +64,21 @@ def test_an_alert_that_waits_is_explained_with_what_it_waits_for(
     shown = json.loads(capsys.readouterr().out)
     assert [each["waits_for"] for each in shown["alerts"]] == ["Prometheus is down"]
     assert shown["incidents"] == []
+
+
+def test_a_page_about_an_alert_that_waits_says_that_the_run_may_still_be_restarted(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.cluster.state = JobState.OTHER
+    simulation.tick(1900, every=60)
+    assert explain(simulation, tmp_path, RUN) == 0
+    shown = capsys.readouterr().out
+    assert "nothing could be done for 30 minutes: the scheduler reports job 17 as other" in shown
+    assert (
+        "next: Its alert goes on waiting: the run is restarted once nothing speaks against that any more. The run"
+        in shown
+    )
+    assert "Nothing before a person has acted" not in shown
 
 
 def test_an_incident_is_explained_with_its_cluster_for_others_may_use_the_same_run_id(
