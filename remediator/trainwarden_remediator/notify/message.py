@@ -17,7 +17,7 @@ _COLORS = {DECISION: "warning", REFUSAL: "warning", HAND_OVER: "danger"}
 _OUTCOMES = {
     State.DONE.value: "has recovered",
     State.FAILED.value: "was restarted, and that did not help",
-    State.ADOPTED.value: "goes on without the remediator",
+    State.ADOPTED.value: "was restarted or ended by somebody else",
 }
 
 

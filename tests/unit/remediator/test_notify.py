@@ -317,6 +317,13 @@ def test_a_decision_that_a_person_may_answer_names_the_commands(
     ]
 
 
+def test_a_run_whose_user_has_cancelled_it_is_not_said_to_go_on() -> None:
+    shown = {**as_json(replace(incident(), state=State.ADOPTED), []), "detail": "the job is over, and not by us"}
+    assert as_notice(Message(1, "slack", "mark", "outcome", shown, 0.0, 0)).title == (
+        f"Run {RUN} was restarted or ended by somebody else"
+    )
+
+
 class TestOfAlerts:
     """What an incident's alerts and facts say is in its message."""
 
