@@ -96,8 +96,11 @@ class RayTemplates:
     def of(self, run_id: str) -> RayTemplate | None:
         """Return the template of a run; None where there is none. Raises ConfigError that names file and key."""
         path = self.path(run_id)
-        if path is None or not path.exists():
-            return None
+        try:
+            if path is None or not path.exists():
+                return None
+        except OSError as error:
+            raise ConfigError([f"{path}: {error.strerror}"]) from None
         try:
             document = read_yaml(path)
             return RayTemplate.model_validate(document.data() or {})
@@ -125,21 +128,24 @@ class RayTemplates:
         packages: Mapping[str, bytes],
         train_max_failures: int | None = None,
     ) -> Path:
-        """Write the template of a run, with copies of its packages; return its file. Raises ConfigError, OSError."""
+        """Write the template of a run, with copies of its packages; return its file. Raises ConfigError."""
         path = self.path(run_id)
         if self.folder is None or path is None:
             raise ConfigError(["--ray-template-dir: missing; expected the folder of templates"])
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files = {name: f"{run_id}-{digest(content)}.zip" for name, content in packages.items()}
-        for name, file in files.items():
-            replace_file(self.folder / file, packages[name], durable=True, mode=0o600)
         document = reserved.as_request()
         if train_max_failures is not None:
             document["ray_train_max_failures"] = train_max_failures
         if files:
             document["packages"] = files
-        # JSON is YAML, and needs no writer of it.
-        replace_file(path, (json.dumps(document, indent=2) + "\n").encode(), durable=True, mode=0o600)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, file in files.items():
+                replace_file(self.folder / file, packages[name], durable=True, mode=0o600)
+            # JSON is YAML, and needs no writer of it.
+            replace_file(path, (json.dumps(document, indent=2) + "\n").encode(), durable=True, mode=0o600)
+        except OSError as error:
+            raise ConfigError([f"--ray-template-dir: {error.filename or self.folder}: {error.strerror}"]) from None
         return path
 
 

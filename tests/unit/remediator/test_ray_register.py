@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from trainwarden.clients.ray_jobs import RayJobs, RayReserved
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.commands import ray_register
 from trainwarden_remediator.drivers.ray_templates import RayTemplates
+from trainwarden_remediator.errors import ConfigError
 
 
 @pytest.fixture
@@ -97,3 +99,21 @@ def test_a_wrong_value_is_named(
 ) -> None:
     assert register(flag) == 2
     assert expected in capsys.readouterr().err
+
+
+def test_a_template_that_cannot_be_written_gets_one_line(
+    ray: FakeRay, register: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ray.jobs
+    (tmp_path / "run-1.yaml").mkdir()
+    assert register() == 2
+    assert "trainwarden-remediator: --ray-template-dir: " in capsys.readouterr().err
+
+
+def test_a_folder_of_templates_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(path: Path) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    monkeypatch.setattr(Path, "exists", stale)
+    with pytest.raises(ConfigError, match=r"run-1\.yaml: Stale file handle"):
+        RayTemplates(tmp_path).of("run-1")
