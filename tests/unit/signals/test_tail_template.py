@@ -53,6 +53,19 @@ def test_a_template_means_these_files(logs: Path, template: str, values: dict[st
     assert [path for path in found if Path(path).exists() or len(names) == 1] == [f"{logs}/{name}" for name in names]
 
 
+@pytest.mark.parametrize("template", ["{run_id}/*.out", "slurm-{run_id}.out", "*/x/{run_id}.out"])
+def test_where_logs_of_very_many_runs_are_kept_the_newest_are_found(tmp_path: Path, template: str) -> None:
+    for number in range(40):
+        path = tmp_path / template.replace("{run_id}", f"r{number}").replace("*", "0")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        for each in (path, path.parent):
+            os.utime(each, (1000 + number * 7 % 40, 1000 + number * 7 % 40))
+    newest = {f"r{number}" for number in range(40) if number * 7 % 40 >= 35}
+    assert set(Template.parse(f"{tmp_path}/{template}").runs(5)) == newest
+    assert len(set(Template.parse(f"{tmp_path}/{template}").runs())) == 40
+
+
 def test_runs_are_found_by_their_files(logs: Path) -> None:
     assert sorted(Template.parse(f"{logs}/{{run_id}}/?.log").runs()) == ["a", "b"]
     assert list(Template.parse(f"{logs}/slurm-%j.out").runs()) == []

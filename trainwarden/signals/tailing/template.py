@@ -3,15 +3,19 @@
 import contextlib
 import fnmatch
 import glob
+import heapq
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainwarden.identity import InvalidRunId, check_run_id
 
 MAX_PATHS = 4096
+# Names in a folder of the logs of many runs of which the newest are found.
+MAX_LOOKED = 65_536
 _TOKEN = re.compile(r"\{(?P<name>[A-Za-z_]\w*)\}|%(?P<width>\d{0,2})(?P<letter>[A-Za-z%])")
 _WILD = re.compile(r"[*?\[]")
 # What sbatch and srun put into file names.
@@ -86,8 +90,12 @@ class Template:
             return [pattern]
         return sorted(itertools.islice(_matching("", pattern.split("/")[1:]), MAX_PATHS))
 
-    def runs(self) -> Iterator[str]:
-        """Yield the ids of the runs that have files by this template; none if it does not contain `{run_id}`."""
+    def runs(self, most: int = MAX_PATHS) -> Iterator[str]:
+        """Yield the ids of the runs that have files by this template; none if it does not contain `{run_id}`.
+
+        Where more than `most` names in a folder may be those of runs, the ones that were changed last come first: logs
+        are kept for months.
+        """
         if "{run_id}" not in self.text:
             return
         pattern, expression, end = [], [], 0
@@ -103,9 +111,12 @@ class Template:
             end = match.end()
         matcher = re.compile("".join((*expression, _expression(self.text[end:]))))
         pattern.append(self.text[end:])
-        found = set()
-        for path in itertools.islice(_matching("", "".join(pattern).split("/")[1:]), MAX_PATHS):
+        found: set[str] = set()
+        newest = Newest(self.text.partition("{run_id}")[0].count("/") - 1, most)
+        for path in itertools.islice(_matching("", "".join(pattern).split("/")[1:], newest), MAX_LOOKED):
             if (named_by := matcher.fullmatch(path)) and named_by["run_id"] not in found:
+                if len(found) == most:
+                    return
                 found.add(named_by["run_id"])
                 try:
                     yield check_run_id(named_by["run_id"])
@@ -113,7 +124,42 @@ class Template:
                     continue
 
 
-def _matching(folder: str, parts: list[str]) -> Iterator[str]:
+class Newest(NamedTuple):
+    """Which part of a pattern names a run, counted from the present one, and how many names of a folder are wanted."""
+
+    part: int
+    most: int
+
+    def of(self, entries: Iterator[os.DirEntry[str]]) -> Iterable[os.DirEntry[str]]:
+        """Return the entries of the present part; where they name more runs than wanted, those that were changed last.
+
+        Where there are no more, none is looked at: on a network file system that takes a request each.
+        """
+        if self.part != 0:
+            return entries
+        first = list(itertools.islice(entries, self.most))
+        others = list(itertools.islice(entries, 1))
+        if not others:
+            return first
+        entries = itertools.islice(entries, max(0, MAX_LOOKED - self.most))
+        return heapq.nlargest(self.most, itertools.chain(first, others, entries), key=_modified)
+
+    def below(self) -> "Newest":
+        """Return the same for the next part."""
+        return self._replace(part=self.part - 1)
+
+
+_ALL = Newest(-1, 0)
+
+
+def _modified(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _matching(folder: str, parts: list[str], newest: Newest = _ALL) -> Iterator[str]:
     """Yield the paths in a folder that match the parts of a pattern, as `glob.iglob` does, which lists a folder whole.
 
     A folder of a user may hold a million names.
@@ -122,19 +168,19 @@ def _matching(folder: str, parts: list[str]) -> Iterator[str]:
     if not glob.has_magic(part):
         path = f"{folder}/{part}"
         if rest:
-            yield from _matching(path, rest)
+            yield from _matching(path, rest, newest.below())
         elif os.path.lexists(path):
             yield path
         return
     matches = re.compile(fnmatch.translate(part)).match
     with contextlib.suppress(OSError), os.scandir(folder or "/") as entries:
-        for entry in entries:
-            if matches(entry.name) and (part.startswith(".") or not entry.name.startswith(".")):
-                path = f"{folder}/{entry.name}"
-                if rest:
-                    yield from _matching(path, rest)
-                else:
-                    yield path
+        named = (each for each in entries if part.startswith(".") or not each.name.startswith("."))
+        for entry in newest.of(each for each in named if matches(each.name)):
+            path = f"{folder}/{entry.name}"
+            if rest:
+                yield from _matching(path, rest, newest.below())
+            else:
+                yield path
 
 
 def _value(match: "re.Match[str]", values: Mapping[str, str]) -> str | None:

@@ -133,7 +133,8 @@ class LogsCollector:
             return  # not sampled yet
         watched = {run.run_id: run for run in self._shared.runs}
         if clock - self._searched_at >= SEARCH_SECONDS:
-            self._found |= self._search.map(self._settings.templates, lambda template: list(template.runs()))
+            most = self._settings.max_runs
+            self._found |= self._search.map(self._settings.templates, lambda template: list(template.runs(most)))
             self._searched_at = clock
             for blocked in self._search.blocked:
                 self._problems.add("blocked", blocked.key.text, f"{blocked.key.text}: its folders do not answer")
