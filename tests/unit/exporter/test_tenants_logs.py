@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
 from tests.unit.exporter.runs_tree import opened_files
 from tests.users import ANOTHER, needs_root
+from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
 from trainwarden.signals.tailing.template import Template
 from trainwarden_exporter.collectors.logs import packs, reader
 from trainwarden_exporter.collectors.logs.problems import LogProblems
+from trainwarden_exporter.core.shared_state import WatchedRun
 
 pytestmark = needs_root
 SECRET = "RuntimeError: the secret of the other user\n" + OOM
@@ -243,3 +247,32 @@ def test_of_logs_that_are_not_followed_or_cannot_be_read_little_is_kept(tmp_path
     run = tree.collector._runs["r"]
     assert (len(run.logs), len(run._sources)) == (1, 1)
     assert len(run.unreadable) <= 256
+
+
+def test_a_user_whose_logs_take_long_to_find_has_them_looked_for_less_often_and_nobody_else(
+    tree: LogsTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run_id in ("quick", "slow", "slow-2"):
+        tree.runs.metadata(run_id)
+        tree.write(run_id, "hello\n")
+    belongs_to_another(tree, "slow", "slow-2")
+    spent, looked = [0.0], Counter[str]()
+    find = packs.LogPacks._found_paths
+
+    def found(self: packs.LogPacks, run: WatchedRun, searcher: Searcher) -> dict[str, str]:
+        looked[run.run_id] += 1
+        spent[0] += 1.0 if run.owner == ANOTHER else 0.0
+        return find(self, run, searcher)
+
+    monkeypatch.setattr(packs.LogPacks, "_found_paths", found)
+    monkeypatch.setattr(packs, "time", SimpleNamespace(monotonic=lambda: tree.runs.now, thread_time=lambda: spent[0]))
+    for _ in range(30):
+        tree.look(2.0)
+    assert looked["quick"] == 30
+    assert looked["slow"] + looked["slow-2"] == 3
+    tree.write("slow", OOM)
+    tree.runs.metadata("slow", status="failed")
+    belongs_to_another(tree, "slow")
+    for _ in range(25):
+        tree.look(2.0)
+    assert tree.labels("training_failure_info", "slow")["failure"] == "cuda_oom"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import itertools
+import math
 import os
 import re
+import time
 from typing import TYPE_CHECKING
 
 from trainwarden.record.folder import LOG
@@ -28,6 +30,9 @@ MAX_WARNINGS = 5
 # Of the path in a template of a record's: each lets a user list all folders at its place.
 MAX_WILD = 3
 MAX_LOOKED = 10_000
+# A user of whose runs one took longer to find the logs has those of all found again after so many times as long.
+QUICK_SECONDS = 0.1
+PAUSE_FACTOR = 20.0
 # The source of the logs in a run's record.
 OF_RECORD = ""
 _LOG = re.compile(r"[^.].*\.txt", re.DOTALL)
@@ -56,6 +61,8 @@ class LogPacks:
         self._roots = roots
         self._problems = problems
         self._looked: dict[str, bool] = {}
+        # Until when a user's logs are not looked for, or those of a run without a record, by a monotonic clock.
+        self._not_before: dict[int | str, float] = {}
         self._shipped = frozenset(shipped_packs())
         self._users = UsersPacks(roots)
         self._searchers = {default: _compiled(default)}
@@ -92,8 +99,28 @@ class LogPacks:
     def _is_ours(self, wanted: str) -> bool:
         return wanted == self._default or wanted in self._shipped
 
-    def log_paths(self, run: WatchedRun, searcher: Searcher) -> dict[str, str]:
-        """Return the paths of a run's logs, each with its source: the record, or a template."""
+    def log_paths(self, run: WatchedRun, searcher: Searcher) -> dict[str, str] | None:
+        """Return the paths of a run's logs, each with its source: the record, or a template.
+
+        None while its user's are not looked for: folders and patterns of a user may be of any size.
+        """
+        who = run.run_id if run.owner is None else run.owner
+        if self._not_before and time.monotonic() < self._not_before.get(who, 0.0):
+            return None
+        if len(self._not_before) >= MAX_LOOKED:
+            self._not_before.clear()
+        self._not_before[who] = math.inf  # one that takes minutes is left behind in its thread
+        began = time.thread_time()  # not of a clock: a slow file system is no work
+        try:
+            return self._found_paths(run, searcher)
+        finally:
+            took = time.thread_time() - began
+            pause = PAUSE_FACTOR * took if took > QUICK_SECONDS else 0.0
+            self._not_before.pop(who, None)
+            if pause:
+                self._not_before[who] = time.monotonic() + pause
+
+    def _found_paths(self, run: WatchedRun, searcher: Searcher) -> dict[str, str]:
         paths: dict[str, str] = {}
         if run.folder is not None and run.owned:
             main = run.folder / LOG

@@ -148,6 +148,7 @@ class LogReader:
         self._pool: BlockingIoPool[RunLogs] = BlockingIoPool(timeout, lambda run: run.owner)
         self._feeds: dict[RunLogs, dict[LogConsumer, LogFeed]] = {}
         self._forgotten: set[RunLogs] = set()  # that a thread is still using
+        self._unlisted: set[RunLogs] = set()  # of which it is not known whether there are other logs by now
         self._rounds = self._bytes_left = 0
         self._followed: Counter[int] = Counter()  # logs of each user
         self._deadline = 0.0
@@ -199,7 +200,7 @@ class LogReader:
             TooManyBlocked: nothing on their file system answers.
         """
         self._begin_budget(ROUND_BYTES)
-        self._followed, self.dropped = Counter(), 0
+        self._followed, self.dropped, self._unlisted = Counter(), 0, set()
         for run in all_runs:
             self._followed[run.owner] += len(run.logs)
         self._rounds += 1
@@ -214,7 +215,7 @@ class LogReader:
         if behind:
             self._begin_budget(HEAD_ROUND_BYTES)
             self._pool.map_in_rounds(behind, self._read_heads, lambda run, _: self._read_heads(run), self._has_budget)
-        return [run for run in done if not self.is_blocked(run)]
+        return [run for run in done if not self.is_blocked(run) and run not in self._unlisted]
 
     def _begin_budget(self, size: int) -> None:
         self._deadline, self._bytes_left = time.monotonic() + ROUND_SECONDS, size
@@ -234,8 +235,11 @@ class LogReader:
             room = before + self._room_of(run.owner)
             paths = self._packs.log_paths(run.run, run.searcher)
             readable.extend(run.poll(now, self._problems))
-            new, run.dropped = run.follow(paths, max(0, room), now, self._problems)
-            readable.extend(new)
+            if paths is None:
+                self._unlisted.add(run)
+            else:
+                new, run.dropped = run.follow(paths, max(0, room), now, self._problems)
+                readable.extend(new)
             self.dropped += run.dropped
             self._followed[run.owner] += len(run.logs) - before
             most_seen = self._most_seen(run.owner)
