@@ -16,6 +16,16 @@ def _last(name: str, label: str) -> str:
     return f"topk(1, max by ({label}) (max_over_time(timestamp({name}{{{R}}})[$__range:])))"
 
 
+def _newest(metric: str, matchers: str = R) -> str:
+    """Return the series of a metric without those of a record that an earlier attempt has left on another node."""
+    return f"({metric}{{{matchers}}} unless on (cluster, instance, run_id) run:training_record:superseded{{{R}}})"
+
+
+def _present(metric: str) -> str:
+    """Return the series of ranks without those of nodes that the run has left."""
+    return f"({metric}{{{RANK}}} unless on (cluster, instance, run_id) run_instance:training_ranks:left{{{R}}})"
+
+
 RUN = board(
     "train-run",
     "Training run",
@@ -222,7 +232,7 @@ RUN = board(
                     "Step",
                     "A flat step while the run lives is a stall; a drop is a restart from the last checkpoint, and has"
                     " recovered once it passes the high-water mark.",
-                    Query(f"max(training_step{{{R}}})", "step"),
+                    Query("max" + _newest("training_step"), "step"),
                     Query(f"max(training_step_high_water{{{R}}})", "high-water mark"),
                     Query(f"max(training_checkpoint_step{{{R}}})", "last checkpoint"),
                 ),
@@ -237,22 +247,22 @@ RUN = board(
                     "Time of a step",
                     "Of the last 512 steps. A longest far over the median is pauses; a median that rises is a run that"
                     " slows down.",
-                    Query(f'max(training_step_duration_seconds{{quantile="0.5",{R}}})', "median"),
-                    Query(f'max(training_step_duration_seconds{{quantile="0.99",{R}}})', "99th percentile"),
-                    Query(f'max(training_step_duration_seconds{{quantile="1",{R}}})', "longest"),
+                    Query("max" + _newest("training_step_duration_seconds", f'quantile="0.5",{R}'), "median"),
+                    Query("max" + _newest("training_step_duration_seconds", f'quantile="0.99",{R}'), "99th percentile"),
+                    Query("max" + _newest("training_step_duration_seconds", f'quantile="1",{R}'), "longest"),
                     unit=Unit.SECONDS,
                 ),
                 graph(
                     "Where the time of a step goes",
                     "Sections that the script names, the slowest of the chosen ranks.",
-                    Query(f"max by (section) (training_section_seconds{{{RANK}}})", "{{section}}"),
+                    Query("max by (section) " + _present("training_section_seconds"), "{{section}}"),
                     unit=Unit.SECONDS,
                     stacked=True,
                 ),
                 graph(
                     "Loss",
                     "A gap is a loss that was not finite.",
-                    Query(f"max(training_loss{{{R}}})", "loss"),
+                    Query("max" + _newest("training_loss"), "loss"),
                     Query(f"sum(increase(training_nonfinite_total{{{R}}}[$__rate_interval]))", "not finite"),
                 ),
                 graph(
@@ -286,7 +296,7 @@ RUN = board(
                 graph(
                     "Step of each rank",
                     "The rank that stays behind, or is one step apart from all others, is where a stall began.",
-                    Query(f"max by (rank) (training_rank_step{{{RANK}}})", "rank {{rank}}"),
+                    Query("max by (rank) " + _present("training_rank_step"), "rank {{rank}}"),
                 ),
                 graph(
                     "Distance between the ranks",
@@ -388,7 +398,7 @@ RUN = board(
                         Column("Value #C", "Silent for", Unit.SECONDS),
                     ],
                     Query(f"max by (rank, node, gpu) (run_rank:training_rank:info{{{RANK}}})"),
-                    Query(f"max by (rank) (training_rank_step{{{RANK}}})"),
+                    Query("max by (rank) " + _present("training_rank_step")),
                     Query(f"min by (rank) (run_rank:training_heartbeat_silence_seconds:min{{{RANK}}})"),
                     width=12,
                 ),
