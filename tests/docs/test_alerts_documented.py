@@ -10,6 +10,7 @@ import yaml
 
 from tests.rules.rule_files import ALERTS, NAMES, of_names
 from trainwarden.rules.document import meaning, with_tables
+from trainwarden_remediator.observe.nodes import EVIDENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOKS = ROOT / "rules/runbooks"
@@ -35,6 +36,13 @@ def test_the_runbook_has_every_section(name: str) -> None:
     diagnosis = text.partition("## Diagnosis\n")[2].partition("\n## ")[0]
     assert re.search(r"^    \S", diagnosis, re.MULTILINE), "exact commands are missing"
     assert 10 < len(meaning(text)) < 240, "the first sentence of Meaning stands in the table of docs/alerts.md"
+
+
+@of_names
+def test_the_runbook_of_a_broken_node_names_what_a_restart_makes_of_it(name: str) -> None:
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    done = text.partition("## What the remediator does\n")[2].partition("\n## ")[0]
+    assert ("`exclude_nodes`" in done and "`--slurm-drain-nodes`" in done) is (name in EVIDENCE)
 
 
 def test_there_is_no_runbook_without_an_alert() -> None:
