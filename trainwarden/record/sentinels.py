@@ -8,6 +8,7 @@ another tool, is about the attempt that was running when it was written.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from trainwarden.failures.failure import Failure
 
 MAX_TRACEBACK = 64_000
+# So long after its announcement a restart may still be why an attempt is ended: the process may have a long grace
+# period. One that did not come must not explain a later, unrelated end.
+GRACE_SECONDS = 1800.0
 
 
 class Sentinel(RecordDocument):
@@ -177,6 +181,12 @@ def announced_restart(folder: str | os.PathLike[str], key: str) -> RestartNotice
     if not isinstance(source, JsonObject) or source.text("attempt_key") != key:
         return None
     return RestartNotice.from_json(source)
+
+
+def announcement_age(folder: str | os.PathLike[str], key: str) -> float:
+    """Return how many seconds ago a restart of the attempt `key` was announced; infinite where none was."""
+    restart = announced_restart(folder, key)
+    return math.inf if restart is None or restart.time is None else abs(time.time() - restart.time)
 
 
 def run_state(metadata: Metadata | None, error: object, completion: object) -> str | None:

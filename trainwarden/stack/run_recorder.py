@@ -15,7 +15,7 @@ from trainwarden.exec.printed_progress import PENDING_BYTES, PrintedProgress
 from trainwarden.exec.record_writer import ExternalRecordWriter
 from trainwarden.identity import AttemptKey
 from trainwarden.record.folder import LIVENESS_SECONDS, LOG
-from trainwarden.record.sentinels import announced_restart
+from trainwarden.record.sentinels import GRACE_SECONDS, announcement_age
 from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.stack import launcher
@@ -97,7 +97,7 @@ class RunRecorder:
             return AttemptOutcome("cancelled", "ended from outside")
         if job.state == launcher.COMPLETED:
             return SUCCEEDED
-        if announced_restart(self._folder, job.attempt_key):
+        if announcement_age(self._folder, job.attempt_key) < GRACE_SECONDS:
             return AttemptOutcome("cancelled", "restart")
         status = job.exit_code if job.exit_code is not None else 1
         code = status if status >= 0 else 128 - status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -14,15 +13,13 @@ from trainwarden.classify import classify_exception, classify_exit
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.crash import Crash, read_crash, traces
 from trainwarden.record.rank import RankBeat, read_ranks
-from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
+from trainwarden.record.sentinels import GRACE_SECONDS, Sentinel, announcement_age, current_error
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.termination import PREEMPTED, TIME_LIMIT, ReceivedSignal
 
-# An announced restart that did not come must not explain a later, unrelated end. One that came may give the process
-# a long grace period.
+# For so long after its announcement a restart explains any end.
 ANNOUNCEMENT_SECONDS = 120.0
-_GRACE_SECONDS = 1800.0
 # Launchers number the ranks of one host consecutively; a thousand ranks must not read a thousand files each, where
 # each has a file of its own.
 _NEIGHBOURS = 15
@@ -176,7 +173,7 @@ def reconcile(
         return outcome if outcome.status == "failed" else AttemptOutcome("failed", error.message)
     if outcome.status == "succeeded":
         return outcome
-    age = _announcement_age(folder, key)
+    age = announcement_age(folder, key)
     # When one rank is ended, the others may only see a broken connection.
     if age < ANNOUNCEMENT_SECONDS:
         return replace(outcome, status="cancelled", reason="restart")
@@ -184,7 +181,7 @@ def reconcile(
         return outcome
     others = OtherRanks(folder, key, rank, attempt_start)
     cause = others.failure(outcome.reason)
-    if cause is None and age < _GRACE_SECONDS:
+    if cause is None and age < GRACE_SECONDS:
         return replace(outcome, reason="restart")
     if cause is not None or not outcome.has_unknown_sender or (world_size or 1) == 1 or others.all_here(world_size):
         return cause or outcome
@@ -274,11 +271,6 @@ def is_cancellation(exc: BaseException) -> bool:
     return isinstance(exc, GeneratorExit) or (
         not isinstance(exc, Exception) and type(exc).__name__ in {"CancelledError", "Cancelled"}
     )
-
-
-def _announcement_age(folder: Path, key: str) -> float:
-    restart = announced_restart(folder, key)
-    return math.inf if restart is None or restart.time is None else abs(time.time() - restart.time)
 
 
 def _traceback(exc: BaseException) -> str | None:

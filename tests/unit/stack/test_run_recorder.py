@@ -1,5 +1,6 @@
 """What the launcher writes into a run record, as readers of the record see it."""
 
+import json
 import os
 import signal
 import time
@@ -117,6 +118,19 @@ def test_an_attempt_that_was_ended_for_a_restart_did_not_fail(folder: Path) -> N
     assert (snapshot.state, snapshot.error) == ("cancelled", None)
     assert snapshot.metadata is not None
     assert snapshot.metadata.reason == "restart"
+
+
+def test_a_restart_that_was_announced_long_ago_and_did_not_come_explains_no_failure(folder: Path) -> None:
+    recorder, job = _recorder(folder), _job()
+    recorder.started(job)
+    recorder.restarting(job, "stalled", "i1")
+    notice = json.loads((folder / "_restart").read_text())
+    (folder / "_restart").write_text(json.dumps({**notice, "time": to_iso(time.time() - 3600)}))
+    recorder.ended(_ended(job, launcher.FAILED, -signal.SIGKILL))
+    snapshot = read_snapshot(folder)
+    assert snapshot.state == "failed"
+    assert snapshot.error is not None
+    assert snapshot.error.failure == "killed"
 
 
 def test_a_command_without_the_library_that_ends_well_has_succeeded(folder: Path) -> None:
