@@ -145,7 +145,6 @@ def test_of_many_ranks_a_part_is_looked_at_in_each_sample_and_all_in_turn(procfs
     assert known == [MAX_READS, 2 * MAX_READS, len(beats)]
 
 
-@pytest.mark.process
 def test_a_user_whose_ranks_are_others_in_each_sample_hides_no_process_of_another(procfs: Procfs) -> None:
     procfs.process(500, "S")
     watched, processes = procfs.beat(), RankProcesses(procfs.path, HOST)
@@ -161,6 +160,7 @@ def test_a_user_whose_ranks_are_others_in_each_sample_hides_no_process_of_anothe
     assert state(2) == ZOMBIE
 
 
+@pytest.mark.process
 def test_a_real_process_is_seen_to_stop_and_to_end() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         beat = RankBeat(
