@@ -54,7 +54,7 @@ LOST = {
         {"basis", "budget"},
         "no step is expected where there is no sign of life",
     ),
-    ("TrainRunTimedOut", ""): ({"ranks", "world_size", "source"}, "all ranks and all heartbeats are silent"),
+    ("TrainRunTimedOut", ""): ({"ranks", "world_size", "source", "silent"}, "all ranks and all heartbeats are silent"),
     ("TrainExporterDown", ""): (
         {"collector", "call", "device", "reason", "run_id", "file", "bucket", "prefix"},
         "of an exporter that is down no collector gives anything, and none is known to be well",

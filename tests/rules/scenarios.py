@@ -163,10 +163,10 @@ BOUNDS = (150, 300, 3600)
 LASTING_INTERVAL = 15
 # What the alerts of these scenarios stand on.
 LASTING_RULES = [
-    *(f"alerts/{name}.yml" for name in ("hangs", "pace", "remediator", "runs")),
+    *(f"alerts/{name}.yml" for name in ("hangs", "pace", "remediator", "run_parts", "runs")),
     *(f"recording/{name}.yml" for name in ("fabric", "goodput", "identity", "nodes", "pace", "runs")),
 ]
-RULES = [*LASTING_RULES, "alerts/goodput.yml", "alerts/run_parts.yml", "alerts/schedulers.yml"]
+RULES = [*LASTING_RULES, "alerts/goodput.yml", "alerts/schedulers.yml"]
 
 
 def files() -> dict[str, str]:
