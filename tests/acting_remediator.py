@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ DOUBT_SECONDS = 4.0
 
 
 @dataclass
-class ScheduledTraining:
+class ScheduledTraining(ABC):
     """A job that hangs or fails at its first start, and trains on at each later one.
 
     Its script appends a line to `file` at each start, which no scheduler can take back, and ends as `end` has it;
@@ -48,9 +49,9 @@ class ScheduledTraining:
     alerts: bool = field(default=True, kw_only=True)
 
     @property
+    @abstractmethod
     def evidence(self) -> ReportedRun | None:
         """The run as Prometheus would show it."""
-        raise NotImplementedError
 
     def end(self, status: int) -> None:
         """Let its script end with a status."""

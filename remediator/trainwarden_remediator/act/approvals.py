@@ -22,7 +22,7 @@ class Approvals:
         approval = Approval.parse(incident.approval)
         if approval is None:
             return APPROVED, ""
-        known = self._store.answer_of(incident.id)
+        known = self._store.answers.of(incident.id)
         if known is not None or approval.veto_seconds is None:
             return known
         counted = self._timers.wait(incident.id, COUNTDOWN)

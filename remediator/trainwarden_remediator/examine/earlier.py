@@ -62,13 +62,12 @@ class EarlierDecisions:
 
     def _vetoed(self, run: ReportedRun, cluster: str) -> Refuse | None:
         """Refuse where a person leaves the attempt as it is, whichever alert is about it, until its job has ended."""
-        found = self._store.vetoed(run.run_id, cluster, run.attempt_key)
+        found = self._store.answers.veto(run.run_id, cluster, run.attempt_key)
         if found is None or self._world.has_ended(run.attempt_key):
             return None
-        by, step = found
-        if has_risen(step, run.high_water):
-            return Lost(f"this attempt fails again, and {by} has vetoed that it is restarted")
-        return Refuse(f"vetoed by {by}: this attempt is left as it is")
+        if has_risen(found.step, run.high_water):
+            return Lost(f"this attempt fails again, and {found.by} has vetoed that it is restarted")
+        return Refuse(f"vetoed by {found.by}: this attempt is left as it is")
 
     def refusal_by_root(self, alert: Alert, run: ReportedRun, firing: Mapping[str, Alert]) -> Incident | None:
         """Return the decision of a policy not to restart this very attempt, for an alert nearer to the cause."""

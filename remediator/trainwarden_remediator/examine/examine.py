@@ -226,7 +226,9 @@ class Examiner:
             # The delay counts from the first decision: alerts that come and go put a restart off no further.
             earliest = min(each.not_before for each in withdrawn)
             decision = replace(decision, not_before=min(decision.not_before, earliest))
-        by = self._store.approved_against_facts(run.run_id, run.attempt_key, run.high_water)
+        by = self._store.answers.approved_against_facts(
+            run.run_id, pending.alert.cluster, run.attempt_key, run.high_water
+        )
         if isinstance(decision, Restart) and by is not None:
             decision = replace(decision, reason=f"{decision.reason}; {by} has approved it against other facts")
         # By no budget: of a policy that restarts nothing of the kind, or is only observed.

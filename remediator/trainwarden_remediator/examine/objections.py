@@ -207,7 +207,8 @@ class Recheck:
     def _contradicted(self, incident: Incident, run: ReportedRun, cpu: CpuUse | Unknown | None) -> NotNow | None:
         """Refuse where another source says by now that the attempt works; its alert waits then, and pages."""
         found = contradiction(incident.failure_mode, run, self._reading(incident), self._world.clock.now(), cpu)
-        if found is None or self._store.approved_against_facts(incident.run_id, run.attempt_key, run.high_water):
+        of_attempt = incident.run_id, incident.cluster, run.attempt_key, run.high_water
+        if found is None or self._store.answers.approved_against_facts(*of_attempt):
             return None
         return NotNow(found.reason)
 

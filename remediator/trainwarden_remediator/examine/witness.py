@@ -51,7 +51,8 @@ class Witness:
         cpu = cpu_use(self._world, alert.mode or "", run)
         reading = self._world.drivers[key.scheduler].job(key.job_id)
         against = contradiction(alert.mode or "", run, reading, self._world.clock.now(), cpu)
-        if against is not None and self._store.approved_against_facts(run.run_id, run.attempt_key, run.high_water):
+        of_attempt = run.run_id, alert.cluster, run.attempt_key, run.high_water
+        if against is not None and self._store.answers.approved_against_facts(*of_attempt):
             against = None
         is_stated = bool(alert.label("signal"))
         if alert.mode != "crash" and not is_stated:

@@ -10,10 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden_remediator.database import audit
-from trainwarden_remediator.database.schema import approvals, events, incidents, switches
+from trainwarden_remediator.database.schema import events, incidents, switches
 from trainwarden_remediator.incidents.history import PastRestart, has_risen
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Event, Incident, State, clean
-from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED, VETOED
 
 log = logging.getLogger(__name__)
 
@@ -61,30 +60,6 @@ _NEWEST_DECISION = (
         incidents.c.attempt.is_not_distinct_from(sa.bindparam("attempt")),
         incidents.c.alert == sa.bindparam("alert"),
     )
-    .order_by(incidents.c.number.desc())
-    .limit(1)
-)
-_ANSWER = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == sa.bindparam("of"))
-_APPROVED_BY = (
-    sa.select(approvals.c.by)
-    .join(incidents, incidents.c.id == approvals.c.incident_id)
-    .where(
-        incidents.c.run_id == sa.bindparam("run_id"),
-        incidents.c.attempt_key == sa.bindparam("attempt_key"),
-        incidents.c.approval == CONTRADICTED,
-        approvals.c.answer == APPROVED,
-        # A run that has made a step since was no run that hangs.
-        sa.or_(
-            sa.bindparam("high_water", type_=sa.Float).is_(None), incidents.c.step_before >= sa.bindparam("high_water")
-        ),
-    )
-    .limit(1)
-)
-
-_VETOED_BY = (
-    sa.select(approvals.c.by, incidents.c.step_before)
-    .join(incidents, incidents.c.id == approvals.c.incident_id)
-    .where(OF_RUN, incidents.c.attempt_key == sa.bindparam("attempt_key"), approvals.c.answer == VETOED)
     .order_by(incidents.c.number.desc())
     .limit(1)
 )
@@ -142,50 +117,9 @@ def read_log(
     return [(incident, log[incident.id]) for incident in found]
 
 
-def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by: str, now: float) -> str | None:
-    """Write down a person's answer to a restart that waits for one; return why it does not count, None if it does."""
-    incident = find_incident(connection, incident_id)
-    if incident is None:
-        return "there is no such incident"
-    contradicted = incident.state is State.ESCALATED and incident.approval == CONTRADICTED
-    if contradicted and answer != APPROVED:
-        return "nothing is restarted without an approval; ack ends the page"
-    if incident.state is not State.PROPOSED and not contradicted:
-        return f"it waits for nobody: it is {incident.state.value}"
-    if not incident.approval:
-        return "it waits for nobody: freeze holds it back"
-    known = connection.execute(sa.select(approvals).where(approvals.c.incident_id == incident_id)).one_or_none()
-    if known is not None:
-        return None if known.answer == answer else f"it was {known.answer} by {known.by}"
-    by = clean(by, 64)
-    connection.execute(approvals.insert().values(incident_id=incident_id, answer=answer, by=by, at=now))
-    append_event(connection, incident_id, Event(now, incident.state.value, f"{answer} by {by}"))
-    if contradicted:
-        connection.execute(_SET, {"of": incident_id, "paging": False, "updated": now})
-    return None
-
-
-def select_answer(connection: sa.Connection, incident_id: str) -> tuple[str, str] | None:
-    """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
-    row = connection.execute(_ANSWER, {"of": incident_id}).one_or_none()
-    return None if row is None else (row.answer, row.by)
-
-
-def who_approved_against_facts(
-    connection: sa.Connection, run_id: str, attempt_key: str, high_water: float | None
-) -> str | None:
-    """Return what `Store.approved_against_facts` does."""
-    of_attempt = {"run_id": run_id, "attempt_key": attempt_key, "high_water": high_water}
-    return connection.execute(_APPROVED_BY, of_attempt).scalar_one_or_none()
-
-
-def who_vetoed(
-    connection: sa.Connection, run_id: str, cluster: str, attempt_key: str
-) -> tuple[str, float | None] | None:
-    """Return what `Store.vetoed` does."""
-    of_attempt = {"run_id": run_id, "cluster": cluster, "attempt_key": attempt_key}
-    row = connection.execute(_VETOED_BY, of_attempt).one_or_none()
-    return None if row is None else (row.by, row.step_before)
+def end_page(connection: sa.Connection, incident_id: str, now: float) -> None:
+    """Page about an incident no longer."""
+    connection.execute(_SET, {"of": incident_id, "paging": False, "updated": now})
 
 
 def named(connection: sa.Connection, text: str) -> list[Incident]:

@@ -36,18 +36,16 @@ from trainwarden_remediator.incidents.incident_rows import (
     read_log,
     same_decision,
     select_acknowledged,
-    select_answer,
     select_incidents,
     select_past_restarts,
     selection,
     stages,
     update_incident,
-    who_approved_against_facts,
-    who_vetoed,
 )
 from trainwarden_remediator.incidents.roots import join
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.observe.world import Clock
+from trainwarden_remediator.store.answers import Answers
 from trainwarden_remediator.store.calls import StoredCalls
 from trainwarden_remediator.store.exclusions import StoredExclusions
 from trainwarden_remediator.store.explain import decided_by
@@ -97,6 +95,7 @@ class Store:
 
     Attributes:
         transactions: those on the database.
+        answers: of people to restarts that waited for them.
         calls: to schedulers.
         exclusions: the nodes that jobs avoid.
         switches: what people and storms have switched.
@@ -107,6 +106,7 @@ class Store:
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
         self._clock = clock
         self.transactions = Transactions(engine, clock, crashpoint)
+        self.answers = Answers(self.transactions)
         self.calls = StoredCalls(self.transactions, clock)
         self.exclusions = StoredExclusions(self.transactions)
         self.switches = Switches(engine, clock)
@@ -347,30 +347,12 @@ class Store:
         with self.transactions.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
-    def answer_of(self, incident_id: str) -> tuple[str, str] | None:
-        """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
-        with self.transactions.reading() as connection:
-            return select_answer(connection, incident_id)
-
     def decided_for(self, alert_key: str) -> Incident | None:
         """Return the incident that has answered an alert; None where it is pending, or there is none."""
         answered = sa.select(alerts.c.incident_id).where(
             alerts.c.key == alert_key, ~alerts.c.pending, ~alerts.c.dropped
         )
         return next(iter(self._incidents(selection(incidents.c.id.in_(answered)))), None)
-
-    def approved_against_facts(self, run_id: str, attempt_key: str, high_water: float | None) -> str | None:
-        """Return who lets an attempt be restarted although another source says that it works; None if nobody does.
-
-        An approval lapses with the next step beyond the highest of then; `high_water` is that of now.
-        """
-        with self.transactions.reading() as connection:
-            return who_approved_against_facts(connection, run_id, attempt_key, high_water)
-
-    def vetoed(self, run_id: str, cluster: str, attempt_key: str) -> tuple[str, float | None] | None:
-        """Return who has vetoed the restart of an attempt, and its highest step then; None if nobody has."""
-        with self.transactions.reading() as connection:
-            return who_vetoed(connection, run_id, cluster, attempt_key)
 
     def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
         """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""

@@ -113,8 +113,8 @@ class FakeSlurm:
         return "once"
 
     def rights(self, user: str, uid: int) -> Rights:
-        """An ordinary user."""
-        raise NotImplementedError(user, uid)
+        """Not called."""
+        raise AssertionError(user, uid)
 
     def _answer(self, call: str) -> ControlResult:
         self.calls.append(call)

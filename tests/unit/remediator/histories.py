@@ -55,11 +55,12 @@ from trainwarden_remediator.database.schema import calls
 from trainwarden_remediator.drivers.driver import JobState, RestartTarget
 from trainwarden_remediator.examine.objections import INACTIVE
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State
-from trainwarden_remediator.incidents.incident_rows import acknowledge, answer_approval
+from trainwarden_remediator.incidents.incident_rows import acknowledge
 from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED, VETOED
 from trainwarden_remediator.incidents.webhook import read_delivery
 from trainwarden_remediator.policies.limits import Once
 from trainwarden_remediator.policies.policy import Policy, load_policy
+from trainwarden_remediator.store.answers import answer_approval
 from trainwarden_remediator.store.switches import freeze, unfreeze
 
 MEMORY = Path("/dev/shm")  # the file system is not what is tested

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -282,7 +283,7 @@ class UndoneLate(Restarting):
         assert self.cluster.violations == []
 
 
-class Dying:
+class Dying(ABC):
     """A path without a simulated run. `step` is repeated, by a new process after a death."""
 
     def __init__(self) -> None:
@@ -305,16 +306,19 @@ class Dying:
             except Crash:  # noqa: PERF203
                 self.restart()
 
+    @abstractmethod
     def step(self, number: int) -> None:
-        raise NotImplementedError
+        """Take the path a step further."""
 
+    @abstractmethod
     def restart(self) -> None:
-        raise NotImplementedError
+        """Begin a new process."""
 
+    @abstractmethod
     def check(self) -> None:
-        raise NotImplementedError
+        """Assert that all is as it must be in the end."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most hold nothing
         """Nothing is held."""
 
 

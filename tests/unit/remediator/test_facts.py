@@ -367,6 +367,15 @@ def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
     assert "has approved it against other facts" in made.reason
 
 
+def test_an_approval_holds_for_the_run_of_its_own_cluster_alone(watched: Watched, tmp_path: Path) -> None:
+    watched.cluster_name = "east"
+    incident = contradicted(watched)
+    assert main(["approve", f"--state-dir={tmp_path / 'state'}", incident.id]) == 0
+    key = incident.attempt_key or ""
+    assert watched.store.answers.approved_against_facts(RUN, "east", key, None) is not None
+    assert watched.store.answers.approved_against_facts(RUN, "west", key, None) is None
+
+
 @pytest.mark.parametrize("answer", ["approve", "ack"])
 def test_three_alerts_of_a_run_whose_gpus_work_are_one_page_and_one_answer(
     tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch

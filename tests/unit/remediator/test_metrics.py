@@ -16,13 +16,13 @@ from tests.unit.remediator.simulation import Simulation
 from trainwarden.server.messages import Request
 from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.incidents.incident import Action, Alert, State
-from trainwarden_remediator.incidents.incident_rows import answer_approval
 from trainwarden_remediator.incidents.price import APPROVED
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Implementation
+from trainwarden_remediator.store.answers import answer_approval
 from trainwarden_remediator.store.switches import freeze, unfreeze
 from trainwarden_remediator.web.credentials import Credentials
 from trainwarden_remediator.web.server import WEBHOOK, RemediatorPages

@@ -22,7 +22,7 @@ class Server:
 
     def respond(self, request: Request, connection: Connection) -> Response:
         """Not called."""
-        raise NotImplementedError
+        raise AssertionError
 
     def begin_sending(self, connection: Connection, size: int) -> None:
         """Not called."""
