@@ -125,7 +125,7 @@ class Drains:
         return done
 
     def _has_drained(self, node: str, incident_id: str) -> bool:
-        """Return whether a node was drained since the evidence of an incident; if it is not now, a person resumed it."""
+        """Return whether a node was drained since the evidence of an incident; if it is not, a person resumed it."""
         try:
             incident = self._store.incident(incident_id)
         except KeyError:
