@@ -142,7 +142,7 @@ def _listening(flags: Mapping[str, Any]) -> Sequence[tuple[str, int] | socket.so
 def attend(signals: SignalQueue, reload: Reload, release: Release) -> signal.Signals:
     """Act upon signals and the release file; return the signal that ends the exporter."""
     while True:
-        received = signals.wait(TICK_SECONDS)
+        received = signals.wait(TICK_SECONDS if release.needs_ticks else None)
         if received in ENDING:
             return received
         if received == signal.SIGHUP:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Release:
-    """Releases the devices of a collection on request. `tick` is called about once a second.
+    """Releases the devices of a collection on request. `tick` is called about once a second while it is needed.
 
     Args:
         collection: the collectors whose devices are released.
@@ -45,6 +45,11 @@ class Release:
     def requested(self) -> bool:
         """Whether the devices are, or are about to be, released."""
         return self._requested
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether something else than a signal may require the devices to be released or opened."""
+        return self.file is not None or self._requested
 
     def toggle(self) -> None:
         """Act on SIGUSR1: release for a time; on a second one within it, open the devices again."""

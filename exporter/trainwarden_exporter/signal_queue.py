@@ -37,12 +37,12 @@ class SignalQueue:
         os.close(self._read)
         os.close(self._write)
 
-    def wait(self, seconds: float) -> signal.Signals | None:
-        """Return the next signal; None if there was none in this time."""
+    def wait(self, seconds: float | None) -> signal.Signals | None:
+        """Return the next signal; None if there was none in this time. Without a time, wait until there is one."""
         if not self._pending:
             poll = select.poll()
             poll.register(self._read, select.POLLIN)
-            if not poll.poll(seconds * 1000):
+            if not poll.poll(None if seconds is None else seconds * 1000):
                 return None
             self._pending = os.read(self._read, 64)
         number, self._pending = self._pending[0], self._pending[1:]

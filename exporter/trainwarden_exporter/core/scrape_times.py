@@ -22,6 +22,8 @@ SETTLING_SECONDS = 10.0
 _LATE_SECONDS = 0.5
 _FORGOTTEN_SECONDS = 400.0
 _MISSED = 3
+# A sample that becomes due earlier by no more than this is taken when it was due before.
+_SOON_SECONDS = 0.25
 # Connections and hosts that are remembered, those that scraped last: each scrape and each sampler looks at all of them.
 _MOST = 128
 
@@ -51,6 +53,8 @@ class ScrapeTimes:
         self._scrapers: dict[str, _Scraper] = {}  # the one that scraped last comes last
         self._last = float("-inf")
         self._eager_until = monotonic() + LEARNING_SECONDS
+        # Of each thread that waits: the arguments of `due`, and what it returned.
+        self._waiting: dict[int, tuple[float, float, float, float]] = {}
 
     def scraped(self, client: str) -> None:
         """Take note of a scrape; `client` is the connection that it came by, as `host:port`."""
@@ -67,7 +71,9 @@ class ScrapeTimes:
             ):
                 del self._scrapers[first]
             self._last = now
-            self._changed.notify_all()
+            # Most scrapes come as expected: to wake all threads for each costs more than some collectors do.
+            if any(self.due(*times) < due - _SOON_SECONDS for *times, due in self._waiting.values()):
+                self._changed.notify_all()
 
     def shown_has_changed(self) -> None:
         """Have samples taken at their interval for a while: what one collector finds, others may follow up."""
@@ -82,9 +88,12 @@ class ScrapeTimes:
 
     def wait(self, begun: float, ended: float, interval: float, stop: threading.Event) -> None:
         """Wait until the next sample is due, or `stop` is set and `wake` called; the arguments are those of `due`."""
+        thread = threading.get_ident()
         with self._changed:
-            while not stop.is_set() and (seconds := self.due(begun, ended, interval) - self._monotonic()) > 0:
+            while not stop.is_set() and (seconds := (due := self.due(begun, ended, interval)) - self._monotonic()) > 0:
+                self._waiting[thread] = (begun, ended, interval, due)
                 self._changed.wait(seconds)
+            self._waiting.pop(thread, None)
 
     def due(self, begun: float, ended: float, interval: float) -> float:
         """Return when the next sample is due.

@@ -22,7 +22,7 @@ from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.core.memory import hide_from_oom_killer, keep_one_arena
 from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.sampling.device_group import DeviceGroup
-from trainwarden_exporter.sampling.messages import kept_line, sample_line, state_line
+from trainwarden_exporter.sampling.messages import TaskState, kept_line, sample_line, state_line, task_states
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import DISCOVERY, single_task
 
@@ -47,15 +47,16 @@ class SampleWriter:
         os.dup2(2, 1)
         self._lock = threading.Lock()
         self._sent: weakref.WeakKeyDictionary[Sampler, Encoded] = weakref.WeakKeyDictionary()
-        self._state, self._state_sent = b"", 0.0
+        self._states: list[TaskState] = []
+        self._states_sent = 0.0
 
     def state(self, samplers: Callable[[], Iterable[Sampler]]) -> None:
         """Send the tasks and what each is doing."""
         with self._lock:  # read before a sample of a new task and sent after it, it would be wrong
-            line, now = state_line(samplers()), time.monotonic()
-            if line != self._state or now - self._state_sent >= SAME_STATE_SECONDS:
-                self._write(line)
-                self._state, self._state_sent = line, now
+            states, now = task_states(samplers()), time.monotonic()
+            if states != self._states or now - self._states_sent >= SAME_STATE_SECONDS:
+                self._write(state_line(states))
+                self._states, self._states_sent = states, now
 
     def sample(self, sampler: Sampler) -> None:
         """Send the last sample of a task."""

@@ -17,6 +17,8 @@ TERMINATE_SECONDS = 1.0
 # Twice a sample of hundreds of devices.
 MAX_LINE_BYTES = 16 * 2**20
 _READ_BYTES = 2**20
+# The devices of a node are sampled at the same moment: their lines are read at once, instead of waking up for each.
+_GATHER_SECONDS = 0.05
 
 
 class InvalidMessage(Exception):
@@ -66,6 +68,7 @@ class ChildProcess:
         """
         if not self._ready.poll(seconds * 1000):
             return []
+        time.sleep(_GATHER_SECONDS)
         data = os.read(self._output.fileno(), _READ_BYTES)
         if not data:
             return None

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from trainwarden_exporter.sampling.sampler import Sampler
 
 
+# Device, tier, interval, timeout, and what `Sampler.running` returns.
+TaskState = tuple[str, str, float, float, "tuple[float, str] | None"]
+
+
 @dataclass
 class View:
     """The parent's view of a task: its last sample, and since when (monotonic) and in which call the next is taken."""
@@ -60,10 +64,14 @@ def _changed(blocks: Sequence[Block], before: Sequence[Block]) -> list[list[Any]
     ]
 
 
-def state_line(samplers: Iterable[Sampler]) -> bytes:
+def task_states(samplers: Iterable[Sampler]) -> list[TaskState]:
+    """Return the tasks, and what each is doing."""
+    return [(*each.task.key, each.task.interval, each.task.timeout, each.running()) for each in samplers]
+
+
+def state_line(states: Sequence[TaskState]) -> bytes:
     """Return the tasks, and what each is doing, as a line."""
-    tasks = [[*each.task.key, each.task.interval, each.task.timeout, each.running()] for each in samplers]
-    return json.dumps({"tasks": tasks}).encode() + b"\n"
+    return json.dumps({"tasks": states}).encode() + b"\n"
 
 
 def kept_line(name: str, value: Any) -> bytes:

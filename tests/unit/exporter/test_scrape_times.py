@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 import pytest
@@ -153,6 +154,36 @@ def test_samplers_that_wait_are_woken_by_a_scrape_and_by_what_another_finds_and_
     collection.stop()
     for each in samplers:
         assert each.join(30)
+
+
+class CountedLooks(threading.Event):
+    """Counts how often a thread that waits has looked at it."""
+
+    looks = 0
+
+    def is_set(self) -> bool:
+        self.looks += 1
+        return super().is_set()
+
+
+def test_a_scrape_that_comes_as_expected_wakes_no_sampler_and_one_out_of_turn_does() -> None:
+    clock = [0.0]
+    times, stop = ScrapeTimes(lambda: clock[0]), CountedLooks()
+    for clock[0] in (70.0, 85.0, 100.0):
+        times.scraped("a:1")
+    clock[0] = 110.0
+    assert times.due(110.0, 110.1, 5.0) == 125.0
+    waiting = threading.Thread(target=times.wait, args=(110.0, 110.1, 5.0, stop), daemon=True)
+    waiting.start()
+    wait_until(lambda: stop.looks == 1)
+    clock[0] = 115.0
+    times.scraped("a:1")
+    assert waiting.is_alive()
+    clock[0] = 120.0
+    times.scraped("b:1")
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert stop.looks == 2
 
 
 def test_a_crowd_of_connections_is_not_remembered() -> None:

@@ -7,7 +7,7 @@ import pytest
 from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
-from trainwarden_exporter.sampling.messages import View, apply_message, sample_line, state_line
+from trainwarden_exporter.sampling.messages import View, apply_message, sample_line, state_line, task_states
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -57,6 +57,6 @@ def test_a_part_that_is_gone_leaves_no_sample() -> None:
 def test_a_sample_as_before_where_there_was_none_is_refused() -> None:
     device = Device()
     device.sampler.sample()
-    views = apply_message(state_line([device.sampler]), "nvidia", {})
+    views = apply_message(state_line(task_states([device.sampler])), "nvidia", {})
     with pytest.raises(ValueError, match="refers to the one before, and there was none"):
         apply_message(sample_line(device.sampler, device.sampler.last.encoded), "nvidia", views)
