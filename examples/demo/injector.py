@@ -1,4 +1,4 @@
-"""Breaks one training from outside and tells nobody: a network path between the ranks, signals and limits.
+"""Breaks one training from outside and reports that to nobody: a network path between the ranks, signals and limits.
 
 The ranks' gradient exchange passes through here as through a switch. When the training has reached a step, the fault
 happens once; after that this is an honest switch again.

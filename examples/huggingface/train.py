@@ -1,4 +1,4 @@
-"""Trains a tiny GPT-2 on a counting task with the Trainer of transformers, and tells Trainwarden about it.
+"""Trains a tiny GPT-2 on a counting task with the Trainer of transformers, and reports to Trainwarden.
 
     python examples/huggingface/train.py --output-dir /tmp/counting
 

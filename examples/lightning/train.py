@@ -1,4 +1,4 @@
-"""Trains a small network with Lightning, on one or several devices, and tells Trainwarden about it.
+"""Trains a small network with Lightning, on one or several devices, and reports to Trainwarden.
 
     python examples/lightning/train.py --steps 200 --devices 2 --output-dir /tmp/sines
 

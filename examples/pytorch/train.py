@@ -1,4 +1,4 @@
-"""Trains a small network with plain PyTorch, alone or as several ranks, and tells Trainwarden about it.
+"""Trains a small network with plain PyTorch, alone or as several ranks, and reports to Trainwarden.
 
     python examples/pytorch/train.py --steps 200
     python -m torch.distributed.run --standalone --nproc-per-node 2 examples/pytorch/train.py --steps 200

@@ -1,4 +1,4 @@
-"""Trains a small language model on a small text with several data-parallel ranks, and tells Trainwarden about it.
+"""Trains a small language model on a small text with several data-parallel ranks, and reports to Trainwarden.
 
     python examples/tiny_lm/train.py --steps 300 --ranks 2
 

@@ -86,7 +86,7 @@ def check_prometheus(client: PrometheusClient) -> Iterator[Finding]:
     try:
         shipped = {name for path in bundle("rules").glob("alerts/*.yml") for name in _ALERT.findall(path.read_text())}
     except BundleMissing as error:
-        yield Finding("rules", None, str(error), "pip install --force-reinstall trainwarden")
+        yield Finding("rules", None, str(error), "pip install --force-reinstall ., in the checkout")
         return
     loaded = {rule.name for rule in rules}
     missing = sorted(shipped - loaded)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the nodes that SLURM knows as targets for Prometheus:  slurm-targets.sh CLUSTER FILE [PORT]
+# Writes SLURM's nodes as targets for Prometheus:  slurm-targets.sh CLUSTER FILE [PORT]
 # For cron:  * * * * * prometheus /opt/trainwarden/slurm-targets.sh my-cluster /etc/prometheus/targets/slurm-nodes.json
 # A node that is down stays a target: that it is silent is what the alerts are for. One that is powered down is none.
 set -eu
