@@ -3,7 +3,7 @@
 #
 #     examples/shell/train.sh [STEPS]
 #
-# Told to, by FAIL_AT=STEP, it fails at that step. Started again, it goes on from where it was.
+# With FAIL_AT=STEP it fails at that step. Started again, it goes on from where it was.
 set -euo pipefail
 . "$(trainwarden shell-init)"
 

@@ -16,10 +16,12 @@ from tests.rules.rule_files import ROOT, RULES
 from trainwarden.actions.command import build_parser as build_parser_of_actions
 from trainwarden.jobs.ray_command import build_parser as build_parser_of_ray
 from trainwarden.jobs.slurm_command import build_parser as build_parser_of_slurm
+from trainwarden.record.folder import SHARED_RUNS
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter import dcgm
 from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.collectors.gpu_pods.spec import SOCKET
+from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.docs import METRICS
 from trainwarden_exporter.flags import build_parser
 from trainwarden_remediator.cli import parser as build_parser_of_remediator
@@ -40,6 +42,17 @@ def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> Non
     assert unit["Service"]["CapabilityBoundingSet"] == unit["Service"]["AmbientCapabilities"] == "CAP_SYSLOG"
     reclaimed, ended = (int(unit["Service"][key].removesuffix("M")) for key in ("MemoryHigh", "MemoryMax"))
     assert reclaimed < ended
+
+
+def test_the_exporter_under_its_unit_reads_where_all_users_of_a_node_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ProtectSystem=strict` keeps it from writing there: without a hint it would look elsewhere."""
+    monkeypatch.delenv("TRAINWARDEN_RUNS_DIR", raising=False)
+    text = UNIT.read_text(encoding="utf-8")
+    for name, value in re.findall(r"^Environment=(\w+)=(\S+)$", text, re.MULTILINE):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert str(runs_folder({"collector.runs.path": None})) == SHARED_RUNS
+    assert f"install -d -m 1777 {SHARED_RUNS}" in text
 
 
 def test_the_systemd_unit_of_the_remediator_starts_it_with_flags_that_there_are() -> None:

@@ -291,7 +291,8 @@ class ExternalRecordWriter:
 
         A training that completed, in a command that then failed or was ended, has not succeeded: `ending` counts.
         """
-        self.read_output(over=True)
+        if self.read_output(over=True):
+            self.alive()  # its last lines have changed the phase in which it ended
         alone = self.alone
         with contextlib.suppress(OSError):
             error = current_error(self._store.folder, str(self._key), self._start)

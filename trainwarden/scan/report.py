@@ -19,7 +19,7 @@ _WHY = {
     "symptom": "may be a consequence, and something else broke before it",
     "fallback": "an exception like any other; what is known counts more",
     "cascade": "follows from a failure elsewhere",
-    "confirmation": "speaks for a failure, and is none by itself",
+    "confirmation": "evidence beside another signal, and no failure by itself",
 }
 _STEPS = {
     "stop": "stop, and change what the failure asks for",

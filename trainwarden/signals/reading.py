@@ -53,12 +53,12 @@ def _signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal:
     name, pattern = value.get("name"), value.get("pattern")
     if not isinstance(name, str) or not name:
         raise _Wrong(f"a signal needs a name; this one has {name!r:.60}")
-    if not isinstance(pattern, str) or not pattern:
-        raise _Wrong(f"signal {name}: pattern: expected a text, not {pattern!r:.60}")
     for key in value.keys() - KEYS:
         near = near_match(key, KEYS)
         meant = f"; did you mean {near}?" if near else ""
         warn(f"{entry.entries[key].place}: signal {name}: {key}: is not known and has no effect{meant}")
+    if not isinstance(pattern, str) or not pattern:
+        raise _Wrong(f"signal {name}: pattern: expected a text, not {pattern!r:.60}")
     if "messages" in value and not shipped:
         warn(f"{entry.entries['messages'].place}: signal {name}: messages: has an effect in shipped packs alone")
     metadata = _mapping(value, "metadata", name)

@@ -82,7 +82,7 @@ def _read_policy(policy: str, source: str) -> RestartPolicy:
         raise UsageError(f"{cannot}: {error}") from None
     if done.status != 0:
         message = (done.errors or done.output).decode("utf-8", "replace").strip()
-        message = message.removeprefix("trainwarden-remediator: ")
+        message = re.sub(r"^trainwarden-remediator: ", "", message, flags=re.MULTILINE)
         if "Traceback (most recent call last)" in message:
             raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
         raise UsageError(message if message.startswith("--policy") else f"{source}: {message}")

@@ -23,7 +23,7 @@ COMMAND = "check-config"
 
 def check(argv: Sequence[str]) -> None:
     """Check the files that a command line names; raises `UsageError` if one is wrong, `SystemExit` if it names none."""
-    parser = Parser(prog=f"trainwarden-exporter {COMMAND}", description="Tells whether a configuration is right.")
+    parser = Parser(prog=f"trainwarden-exporter {COMMAND}", description="Checks whether a configuration is right.")
     parser.add_argument("file", type=some_path, nargs="?", metavar="FILE", help="as for --config.file")
     parser.add_argument("--web.config.file", type=some_path, metavar="FILE", help="as for trainwarden-exporter")
     given = vars(parser.parse_args(argv))
@@ -38,7 +38,7 @@ def check(argv: Sequence[str]) -> None:
         warnings = list(_warnings(flags, names))
         if "logs" in names:
             _check_pack(flags["collector.logs.signals"])
-        print(f"{file}: right; here it runs {', '.join(names)}")
+        print(f"{file}: right; collectors that run here: {', '.join(names)}")
         if off := describe_off(names, flags):
             print(f"off here: {off}")
         for warning in warnings:

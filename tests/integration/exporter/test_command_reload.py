@@ -78,7 +78,8 @@ def test_check_config_ends_with_0_or_2(file: Path, runs: Path, tmp_path: Path) -
     command = [*Started.COMMAND, "check-config", str(file)]
     file.write_text(config(runs, tmp_path / "state"))
     good = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert (good.returncode, good.stdout, good.stderr) == (0, f"{file}: right; here it runs runs, logs\n", "")
+    right = f"{file}: right; collectors that run here: runs, logs\n"
+    assert (good.returncode, good.stdout, good.stderr) == (0, right, "")
     file.write_text("collector.runs.interval: soon\n")
     wrong = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (wrong.returncode, wrong.stdout) == (2, "")

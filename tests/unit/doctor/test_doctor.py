@@ -108,6 +108,17 @@ def test_what_is_wrong_is_printed_with_what_to_do(tmp_path: Path, capsys: pytest
     assert lines[at + 1].split()[0] == "do:"
 
 
+def test_a_service_that_does_not_answer_is_named_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = "http://127.0.0.1:1"
+    argv = ["doctor", "--runs-dir", str(tmp_path), "--exporter", nobody, "--remediator", nobody]
+    assert cli.main([*argv, "--json"]) == 1
+    found = {each["check"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    for check in ("exporter", "remediator"):
+        assert found[check]["message"] == f"{nobody}: connection: Connection refused"
+
+
 def test_an_exporter_whose_collectors_fail_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = (
         b'trainwarden_build_info{version="1"} 1\ntrainwarden_collector_success{collector="runs"} 1\n'

@@ -12,7 +12,7 @@ from trainwarden.record.progress import Progress, read_progress
 from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import choose, stall_budgets, stall_text
 from trainwarden.shell.heartbeat import heartbeat, phase
-from trainwarden.training.outcome import SUCCEEDED
+from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
 
 KEY = AttemptKey("local", "7-1", 0)
 
@@ -166,6 +166,14 @@ def test_the_last_step_counts_although_the_command_ended_right_after(folder: Pat
     job.writer.end(SUCCEEDED)
     assert job.progress.step == 100
     assert job.metadata.status == "succeeded"
+
+
+def test_a_command_that_fails_right_after_its_first_step_has_failed_in_training(folder: Path) -> None:
+    job = Watched(folder)
+    job.printed.add(b"step 7/20 loss 0.3\nRuntimeError: CUDA out of memory\n")
+    job.writer.end(AttemptOutcome("failed", "RuntimeError: CUDA out of memory"))
+    assert (job.metadata.status, job.metadata.phase) == ("failed", "train")
+    assert job.metadata.attempts[-1].resume_step == 7
 
 
 @pytest.mark.parametrize("text", ["15", "15,init=300", "init=5m,train=15", "eval=1h, checkpoint=90s"])

@@ -149,7 +149,7 @@ def test_check_config_shows_what_would_run(file: Path, tmp_path: Path, capsys: p
     runs = f"runs: {{enabled: true, path: {tmp_path}}}"
     file.write_text(f"collector: {{disable-defaults: true, {runs}}}\nweb.config.file: {web}\n")
     check([str(file)])
-    assert capsys.readouterr() == (f"{file}: right; here it runs runs\n{web}: right\n", "")
+    assert capsys.readouterr() == (f"{file}: right; collectors that run here: runs\n{web}: right\n", "")
 
 
 def test_check_config_shows_what_is_off_and_what_is_seldom_meant(

@@ -178,6 +178,12 @@ def test_what_is_misspelt_is_named_with_its_own_line(tmp_path: Path, text: str, 
     assert expected in warning
 
 
+def test_a_pattern_under_a_misspelt_key_is_named_beside_the_missing_one(tmp_path: Path) -> None:
+    misspelt, missing = load_pack(write(tmp_path, "log_signals:\n- name: a\n  patern: x")).warnings
+    assert "mine.yaml:3: signal a: patern: is not known and has no effect; did you mean pattern?" in misspelt
+    assert "pattern: expected a text" in missing
+
+
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PackError, match=r"mine\.yaml: line 2: key class_name: given twice"):
         load_pack(write(tmp_path, "class_name: NullMonitor\nclass_name: NullMonitor\n"))

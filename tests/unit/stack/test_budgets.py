@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainwarden.errors import UsageError
 from trainwarden.stack.budgets import RestartPolicy, choose_policy, restartable
 from trainwarden_remediator.cli import main as remediator
 
@@ -93,3 +94,14 @@ def test_the_policy_that_a_run_requests_is_its_own(tmp_path: Path) -> None:
     assert choose_policy("default", {"TRAINWARDEN_POLICY": "no_such"})[1].name == "default"
     (tmp_path / "mine.yaml").write_text("defaults: [default]\nmode_of_action: observe\n")
     assert choose_policy(str(tmp_path / "mine.yaml"), {})[1].restarts is False
+
+
+@pytest.mark.process
+def test_of_a_wrong_policy_every_mistake_is_named_and_no_other_program(tmp_path: Path) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("policies:\n  - mode: crahs\n    implementation: {class_name: NoRestartPolicy, max_retry: 5}\n")
+    with pytest.raises(UsageError) as error:
+        choose_policy(str(policy), {})
+    assert "mode: 'crahs'" in str(error.value)
+    assert "max_retry: unknown key" in str(error.value)
+    assert "trainwarden-remediator" not in str(error.value)
