@@ -65,7 +65,8 @@ class UsageWarnings:
         for name in names:
             meant = next((one for one in missing if _is_near(name, one)), None)
             if meant is not None:
-                self.warn(f"near {meant}", f"step(…, {name[:_MAX_SHOWN]}=…) is recorded as a metric; is {meant}= meant")
+                given = name[:_MAX_SHOWN]
+                self.warn(f"near {meant}", f"step(…, {given}=…) is recorded as a metric; perhaps {meant}= was meant")
 
     def warn_of_phase(self, name: Any) -> None:
         """Warn of an unknown phase."""

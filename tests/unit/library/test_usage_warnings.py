@@ -136,7 +136,7 @@ def test_a_metric_with_nearly_the_name_of_an_argument_is_recorded_and_pointed_ou
         wait_until(lambda: _warnings(caplog))
         run.step(2, **{metric: 3.0})
     assert _warnings(caplog) == [
-        f"step(…, {metric}=…) is recorded as a metric; is {argument}= meant; this is logged once"
+        f"step(…, {metric}=…) is recorded as a metric; perhaps {argument}= was meant; this is logged once"
     ]
     assert read_progress(folder).metrics == {metric: 3.0}
 
