@@ -37,7 +37,7 @@ def check_exporter(given: str | None) -> Iterator[Finding]:
         answer = HttpClient(url, _SECONDS).get("/metrics")
     except HttpError as error:
         fix = "trainwarden-exporter, or systemctl start trainwarden-exporter"
-        yield Finding("exporter", False if given else None, f"{url}: {error}", fix)
+        yield Finding("exporter", False if given else None, str(error), fix)
         return
     text = answer.body.decode("utf-8", "replace")
     if answer.status != 200 or "trainwarden_build_info" not in text:
@@ -147,7 +147,7 @@ def check_remediator(given: str | None) -> Iterator[Finding]:
         answer = HttpClient(url, _SECONDS).get("/-/ready")
     except HttpError as error:
         fix = "systemctl start trainwarden-remediator, on the node where it runs"
-        yield Finding("remediator", False if given else None, f"{url}: {error}", fix)
+        yield Finding("remediator", False if given else None, str(error), fix)
         return
     if answer.status == 200:
         yield Finding("remediator", True, f"{url} is ready")

@@ -115,8 +115,8 @@ def test_a_service_that_does_not_answer_is_named_with_the_reason(
     argv = ["doctor", "--runs-dir", str(tmp_path), "--exporter", nobody, "--remediator", nobody]
     assert cli.main([*argv, "--json"]) == 1
     found = {each["check"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
-    for check in ("exporter", "remediator"):
-        assert found[check]["message"] == f"{nobody}: connection: Connection refused"
+    for check, path in (("exporter", "metrics"), ("remediator", "-/ready")):
+        assert found[check]["message"] == f"{nobody}/{path}: connection: Connection refused"
 
 
 def test_an_exporter_whose_collectors_fail_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
