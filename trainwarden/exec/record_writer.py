@@ -291,8 +291,10 @@ class ExternalRecordWriter:
 
         A training that completed, in a command that then failed or was ended, has not succeeded: `ending` counts.
         """
-        if self.read_output(over=True):
-            self.alive()  # its last lines have changed the phase in which it ended
+        self.read_output(over=True)
+        stepped = self._printed is not None and self._printed.first_step is not None and not self._reports_itself
+        if stepped and self._inferred.now() != self._written.get("phase"):
+            self.alive()  # the last lines have changed the phase in which it ended
         alone = self.alone
         with contextlib.suppress(OSError):
             error = current_error(self._store.folder, str(self._key), self._start)

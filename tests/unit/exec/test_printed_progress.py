@@ -168,9 +168,12 @@ def test_the_last_step_counts_although_the_command_ended_right_after(folder: Pat
     assert job.metadata.status == "succeeded"
 
 
-def test_a_command_that_fails_right_after_its_first_step_has_failed_in_training(folder: Path) -> None:
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_command_that_fails_right_after_its_first_step_has_failed_in_training(folder: Path, is_read: bool) -> None:
     job = Watched(folder)
     job.printed.add(b"step 7/20 loss 0.3\nRuntimeError: CUDA out of memory\n")
+    if is_read:
+        job.writer.read_output()
     job.writer.end(AttemptOutcome("failed", "RuntimeError: CUDA out of memory"))
     assert (job.metadata.status, job.metadata.phase) == ("failed", "train")
     assert job.metadata.attempts[-1].resume_step == 7
