@@ -209,9 +209,13 @@ def assess(
 
 
 def eta_seconds(assessment: Assessment) -> float | None:
-    """Return how long the steps that are left take at the pace of those since the attempt began; None if unknown."""
+    """Return how long the steps that are left take at the pace of those since the attempt began; None if unknown.
+
+    Of a run that stands still it is unknown.
+    """
     metadata, progress = assessment.metadata, assessment.progress
-    if assessment.status != RUNNING or not metadata or not progress or progress.total_steps is None:
+    is_moving = assessment.status == RUNNING and assessment.stall_seconds is None
+    if not is_moving or not metadata or not progress or progress.total_steps is None:
         return None
     start = metadata.attempt_start_time or metadata.start_time
     first = next((each.resume_step for each in metadata.attempts if each.key == metadata.attempt_key), None) or 0

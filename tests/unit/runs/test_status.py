@@ -115,10 +115,11 @@ def test_a_run_that_stands_still_is_stalled(
 ) -> None:
     monkeypatch.setattr("time.time", lambda: NOW)
     folder = foreign_run(tmp_path)
-    write(folder / "progress.json", step=7, last_updated=to_iso(NOW), moved_time=to_iso(NOW - 900))
+    write(folder / "progress.json", step=7, total_steps=20, last_updated=to_iso(NOW), moved_time=to_iso(NOW - 900))
     status, text = command("status", RUN, "--once")
     assert (status, text.splitlines()[:2]) == (1, [f"{RUN}  STALLED  training", "Reason      no new step for 15 min"])
-    assert json.loads(command("status", RUN, "--json")[1])["stalled_seconds"] == 900
+    found = json.loads(command("status", RUN, "--json")[1])
+    assert (found["stalled_seconds"], found["eta_seconds"]) == (900, None)
 
 
 def test_the_rank_that_lags_behind_and_those_that_are_silent_are_named(
