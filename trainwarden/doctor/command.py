@@ -72,6 +72,12 @@ def _parser() -> CommandLine:
         stated = f" (default: {default}, where it answers)" if default else ""
         parser.add_argument(f"--{name}", type=service_url, metavar="URL", help=f"the one {what}{stated}")
     parser.add_argument(
+        "--values",
+        type=Path,
+        metavar="FILE",
+        help="with which the rules were built (`trainwarden rules build --values`)",
+    )
+    parser.add_argument(
         "--remediator-env",
         type=Path,
         default=Path(ENV_FILE),
@@ -91,7 +97,7 @@ def _findings(arguments: argparse.Namespace, location: S3Location | None) -> Ite
     yield from check_gpus()
     yield from check_exporter(arguments.exporter)
     if arguments.prometheus:
-        yield from check_prometheus(PrometheusClient(HttpClient(arguments.prometheus, _SECONDS)))
+        yield from check_prometheus(PrometheusClient(HttpClient(arguments.prometheus, _SECONDS)), arguments.values)
     else:
         yield Finding("prometheus", None, "not looked at", "trainwarden doctor --prometheus URL")
     if arguments.alertmanager:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from trainwarden.clients.alertmanager import AlertmanagerClient, AlertmanagerError
 from trainwarden.clients.http import HttpClient, HttpError
@@ -12,11 +13,10 @@ from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.doctor import Finding
 from trainwarden.doctor.routes import check_routes
 from trainwarden.redaction import plain
-from trainwarden.stack.bundle import BundleMissing, bundle
+from trainwarden.stack.bundle import BundleMissing
 
 EXPORTER, REMEDIATOR = "http://127.0.0.1:9745", "http://127.0.0.1:9746"
 _SECONDS = 5.0
-_ALERT = re.compile(r"^\s*-?\s*alert:\s*[\"']?(\w+)", re.MULTILINE)
 _SUCCESS = re.compile(r'^trainwarden_collector_success\{[^}]*collector="([^"]*)"[^}]*\} ([01])', re.MULTILINE)
 _SENT = re.compile(
     r'^alertmanager_notifications(_failed)?_total\{[^}]*integration="([^"]*)"[^}]*\} ([0-9.e+]+)', re.MULTILINE
@@ -53,8 +53,16 @@ def check_exporter(given: str | None) -> Iterator[Finding]:
         yield Finding("exporter", True, f"{url} answers")
 
 
-def check_prometheus(client: PrometheusClient) -> Iterator[Finding]:
-    """Yield whether Prometheus has the exporters and the rules."""
+def check_prometheus(client: PrometheusClient, values: Path | None = None) -> Iterator[Finding]:
+    """Yield whether Prometheus has the exporters and the rules.
+
+    Args:
+        client: of the Prometheus.
+        values: the file with which the rules were built; None for the defaults.
+
+    Raises:
+        UsageError: the file cannot be read, or the rules cannot be built with it.
+    """
     try:
         exporters = client.query('count(trainwarden_build_info{component="exporter"})')
         unfound = client.query(_UNFOUND)
@@ -84,28 +92,35 @@ def check_prometheus(client: PrometheusClient) -> Iterator[Finding]:
     else:
         yield Finding("targets", True, f"{exporters[0].value:.0f} exporters are scraped")
     try:
-        shipped = {name for path in bundle("rules").glob("alerts/*.yml") for name in _ALERT.findall(path.read_text())}
+        from trainwarden.rules.build import Rules  # noqa: PLC0415  # needs PyYAML, an extra; the others go on
+    except ImportError:
+        yield Finding("rules", None, "PyYAML is not installed", "pip install 'trainwarden[exporter]'")
+        return
+    try:
+        expected = Rules(values)
     except BundleMissing as error:
         yield Finding("rules", None, str(error), "pip install --force-reinstall ., in the checkout")
         return
+    alerts = {rule["alert"] for file in expected.files for rule in file.alerts}
+    # Without what they stand on, alerts are loaded and never fire.
+    recordings = {rule["record"] for file in expected.files for rule in file.rules if "record" in rule}
     loaded = {rule.name for rule in rules}
-    missing = sorted(shipped - loaded)
+    missing = [*sorted(alerts - loaded), *sorted(recordings - loaded)]
     failing = sorted({rule.name for rule in rules if rule.health == "err"})
     if missing:
-        what = "no rule of Trainwarden" if len(missing) == len(shipped) else f"without {', '.join(missing[:5])}"
+        count = len(alerts) + len(recordings)
+        what = "none of Trainwarden" if len(missing) == count else f"without {', '.join(missing[:5])}"
         fix = (
             "trainwarden rules build --out DIR, then add DIR/recording/*.yml and DIR/alerts/*.yml to rule_files, "
-            "and reload"
+            "and reload; where values leave alerts out: trainwarden doctor --values FILE"
         )
-        yield Finding(
-            "rules", False, f"Prometheus has {len(shipped) - len(missing)} of {len(shipped)} alerts: {what}", fix
-        )
+        yield Finding("rules", False, f"Prometheus has {count - len(missing)} of {count} rules: {what}", fix)
     elif failing:
         yield Finding(
             "rules", False, f"rules that fail: {', '.join(failing[:5])}", f"curl {shlex.quote(client.url)}/api/v1/rules"
         )
     else:
-        yield Finding("rules", True, f"{len(shipped)} alerts are loaded")
+        yield Finding("rules", True, f"{len(alerts)} alerts and {len(recordings)} recordings are loaded")
 
 
 def check_alertmanager(url: str) -> Iterator[Finding]:

@@ -17,11 +17,12 @@ from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.doctor.node import check_network, read_amd_gpus, read_gpus
 from trainwarden.doctor.routes import check_routes
 from trainwarden.doctor.services import check_prometheus, read_notifications
-from trainwarden.stack.bundle import bundle
 
 ROOT = Path(__file__).parents[3]
-ALERT = re.compile(r"^\s*-?\s*alert:\s*(\w+)", re.MULTILINE)
 RULE_FILES = [path for folder in ("recording", "alerts") for path in (ROOT / "rules" / folder).glob("*.yml")]
+RULES = {
+    name for path in RULE_FILES for name in re.findall(r"^ *- (?:alert|record): *(\S+)", path.read_text(), re.MULTILINE)
+}
 
 
 @pytest.fixture(autouse=True)
@@ -240,7 +241,7 @@ def test_an_alertmanager_is_asked_for_its_routes_and_what_it_could_not_send(
 @pytest.mark.parametrize("down", [0, 2])
 @pytest.mark.parametrize("health", ["ok", "err"])
 def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: int, health: str) -> None:
-    names = sorted({name for path in bundle("rules").glob("alerts/*.yml") for name in ALERT.findall(path.read_text())})
+    names = sorted(RULES)
     rules = [{"type": "alerting", "name": name, "health": "ok", "alerts": []} for name in names]
     rules[0]["health"] = health
 
@@ -263,6 +264,37 @@ def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: in
     assert (targets.ok, targets.message) == (not down, told)
     assert loaded.ok == (health == "ok")
     assert health == "ok" or loaded.message == f"rules that fail: {names[0]}"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "values", "expected"),
+    [
+        ({"TrainRunDegraded"}, "", "without TrainRunDegraded"),
+        ({"TrainRunDegraded"}, "alerts: {TrainRunDegraded: {enabled: false}}", ""),
+        ({"TrainRunDegraded", "TrainRunSlow"}, "alerts: {TrainRunDegraded: {enabled: false}}", "without TrainRunSlow"),
+        # Alerts that stand on it are loaded, and never fire.
+        ({"run:training_record:newest"}, "", "without run:training_record:newest"),
+    ],
+)
+def test_rules_are_complete_but_for_the_alerts_that_values_leave_out(
+    tmp_path: Path, lacking: set[str], values: str, expected: str
+) -> None:
+    rules = [{"name": name, "health": "ok"} for name in sorted(RULES - lacking)]
+
+    def answer(asked: Asked) -> tuple[int, object]:
+        if asked.path.endswith("/rules"):
+            return 200, {"status": "success", "data": {"groups": [{"name": "all", "rules": rules}]}}
+        return 200, {"status": "success", "data": {"resultType": "vector", "result": []}}
+
+    file = tmp_path / "mine.yml"
+    file.write_text(values)
+    service = AnsweringService(answer)
+    try:
+        _, loaded = check_prometheus(PrometheusClient(service.url), file if values else None)
+    finally:
+        service.close()
+    assert loaded.ok == (not expected)
+    assert loaded.message.endswith(expected or "are loaded")
 
 
 def test_a_job_that_the_rules_do_not_find_is_named() -> None:
