@@ -13,7 +13,7 @@ from trainwarden.rules.values import DURATION
 from trainwarden.yaml_file import YamlValue, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from trainwarden.rules.files import RuleFile
@@ -112,7 +112,7 @@ class RuleSettings:
         return not (self.labels or self.runbooks or self.dashboards or self.alerts)
 
 
-def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleFile]) -> RuleSettings:
+def read_settings(file: Path, values: Mapping[str, Value], files: Sequence[RuleFile]) -> RuleSettings:
     """Return the settings of a file. Raises `UsageError`, which names file, line, key, value and what was expected."""
     known = ("values", "labels", "runbooks", "dashboards", "alerts", "kubernetes")
     entries = read_yaml(file).mapping(known)
@@ -137,9 +137,10 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleF
     all_numbers = {name: value.default for name, value in values.items()} | chosen
     _check_burn(numbers, all_numbers)
     _check_faults(numbers, all_numbers)
+    recordings = [rule for each in files for rule in each.rules if "record" in rule]
     for name, change in changes.items():
         if change.wait is not None:
-            _check_wait(entries["alerts"].at((name, "for")), rules[name], all_numbers)
+            _check_wait(entries["alerts"].at((name, "for")), rules[name], recordings, all_numbers)
     kubernetes = mapping("kubernetes", ("namespace", "labels"))
     return RuleSettings(
         values=chosen,
@@ -184,13 +185,31 @@ def _check_faults(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) ->
         raise given[known].wrong(f"above {name} ({numbers[name]}), or the alert loses its run meanwhile")
 
 
-def _check_wait(given: YamlValue, rules: Iterable[Mapping[str, Any]], numbers: Mapping[str, str]) -> None:
+def _check_wait(
+    given: YamlValue,
+    rules: Iterable[Mapping[str, Any]],
+    recordings: Sequence[Mapping[str, Any]],
+    numbers: Mapping[str, str],
+) -> None:
     """Raise `UsageError` where every rule of an alert is over before it has waited for so long."""
-    shown = [_SHOWN.search(rule["expr"]) for rule in rules]
-    longest = max((float(numbers[each[1]]) if each else inf for each in shown), default=inf)
+    shown = [_shown(rule["expr"], recordings) for rule in rules]
+    longest = max((float(numbers[each]) if each else inf for each in shown), default=inf)
     if re.search("[1-9]", given.text) and parse_duration(given.text) >= longest:
-        names = ", ".join(dict.fromkeys(each[1] for each in shown if each))
+        names = ", ".join(dict.fromkeys(each for each in shown if each))
         raise given.wrong(f"less than the {longest:g} s for which it is shown ({names}), or it can never fire")
+
+
+def _shown(expr: str, recordings: Iterable[Mapping[str, Any]]) -> str:
+    """Return the value that states how long a rule is true; empty if none does.
+
+    It stands in the rule, or in the recording whose label the rule selects, such as a condition of a run.
+    """
+    exprs = [expr]
+    for rule in recordings:
+        stem = re.escape(rule["record"].rpartition(":")[0])
+        if any(re.search(f'{stem}:\\w+{{{name}="{text}"', expr) for name, text in rule.get("labels", {}).items()):
+            exprs.append(rule["expr"])
+    return next((stated[1] for stated in map(_SHOWN.search, exprs) if stated), "")
 
 
 def _alert(given: YamlValue, rules: Iterable[Mapping[str, Any]]) -> AlertChange:

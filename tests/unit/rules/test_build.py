@@ -227,6 +227,14 @@ def refused_by_the_bundle(folder: Path, settings: str) -> str:
             "{values: {scheduler.ended_shown_seconds: 10m}, alerts: {TrainRayJobFailed: {for: 10m}}}",
             "'10m', expected less than the 600 s",
         ),
+        (
+            "alerts: {TrainRunSucceeded: {for: 2h}}",
+            "TrainRunSucceeded.for: '2h', expected less than the 3600 s for which it is shown (run.succeeded_shown_",
+        ),
+        (
+            "alerts: {TrainGpuXidFatal: {for: 30m}}",
+            "expected less than the 1800 s for which it is shown (gpu.xid_shown_",
+        ),
         ("values: {pace.gpus_idle_share: 1}", "pace.gpus_idle_share: '1', expected a number from 0.001 to 0.99"),
         ("values: {scheduler.time_limit_ratio: 0}", "'0', expected a number from 0.01 to 1"),
         ("values: {goodput.target: 0.995}", "'0.995', expected a number from 0.1 to 0.99"),
@@ -243,6 +251,9 @@ def test_a_wait_or_a_share_by_which_an_alert_can_never_fire_is_refused(
     [
         "{TrainNodeHungTask: {for: 14m}}",
         "{TrainNodeHungTask: {for: 0s}}",
+        "{TrainRunSucceeded: {for: 30m}}",
+        # What lasts has no end.
+        "{TrainGpuRecoveryWanted: {for: 3h}}",
         # A part of its rules has no such end.
         "{TrainRunNonFinite: {for: 7h}}",
         # Its value is for how long after its end the alert goes on.
