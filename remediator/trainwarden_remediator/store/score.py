@@ -26,6 +26,11 @@ OUTCOMES = (RESTARTED, RECOVERED, CANCELLED, LEFT)
 # After that nobody will do anything about it any more.
 _SETTLED_AFTER_SECONDS = 24 * 3600.0
 _LOOK_AGAIN_SECONDS = 60.0
+_OPEN = (
+    sa.select(scores, incidents.c.attempt)
+    .outerjoin(incidents, incidents.c.id == scores.c.incident_id)
+    .where(scores.c.outcome.is_(None))
+)
 
 
 class Scores:
@@ -66,7 +71,7 @@ class Scores:
             return
         self._looked = now
         with self._reading.begin() as connection:
-            waiting = connection.execute(sa.select(scores).where(scores.c.outcome.is_(None))).all()
+            waiting = connection.execute(_OPEN).all()
         runs = self._runs.runs({row.run_id for row in waiting}) if waiting else {}
         for row in waiting:
             run = runs[row.run_id]
@@ -78,6 +83,8 @@ class Scores:
         late = self._clock.now() - row.decided > _SETTLED_AFTER_SECONDS
         if run is None:
             return UNSEEN if late else None
+        if row.attempt is not None and run.attempt < row.attempt:
+            return UNSEEN if late else None  # an older one is shown while the exporter of this one is away
         if run.attempt_key != row.attempt_key:
             return ACTED if self._is_ours(row) else RESTARTED
         if run.state == "cancelled":

@@ -14,6 +14,7 @@ from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import Absent, JobState
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.incidents.incident import Action, Incident, State
+from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.policies.limits import Limits, Once
 from trainwarden_remediator.policies.modes import OPT_IN, CanaryRuns, Mode
 from trainwarden_remediator.policies.policy import Policy, load_policy
@@ -93,6 +94,20 @@ def score(sim: Simulation, seconds: float = 120.0) -> dict[tuple[str, str], int]
     with sim.engine.begin() as connection:
         found = read_scores(connection)
     return {key: count for each in found.values() for key, count in each.counts.items()}
+
+
+def test_an_older_attempt_that_is_shown_again_is_no_restart_by_people(
+    observing: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exporter of the failed attempt is away, and a node of before shows what the run has left there."""
+    sim = observing()
+    present = sim.run(RUN)
+    assert isinstance(present, ReportedRun)
+    decided(sim)
+    older = replace(present, attempt=present.attempt - 1, attempt_key="sim:16:0", state="failed")
+    monkeypatch.setattr(sim, "run", lambda _run_id: older)
+    assert score(sim) == {}
+    assert score(sim, 24 * 3600.0) == {("restart", "unseen"): 1}
 
 
 def test_an_observed_run_is_not_touched_and_its_reason_states_what_would_be_done(
