@@ -28,6 +28,8 @@ _FIRST_DELAY, _JITTER = 5.0, 0.2
 _TIMEOUT_SECONDS = 10.0
 # Slack takes one message a second.
 _PACE_SECONDS = 1.0
+# A FIFO topic takes no message without a group; a page about several runs is of none.
+_OF_NO_RUN = "all-runs"
 
 
 class Channel(Protocol):
@@ -81,7 +83,8 @@ class Sns:
     def send(self, notice: Notice, mark: str) -> None:
         """Publish a message; raises NotSent."""
         attributes = {"mark": mark, "kind": notice.kind, "run_id": notice.run_id}
-        self._topic.publish(notice.title, notice.text(), mark=mark, group=notice.run_id, attributes=attributes)
+        group = notice.run_id or _OF_NO_RUN
+        self._topic.publish(notice.title, notice.text(), mark=mark, group=group, attributes=attributes)
 
 
 class Notifier:

@@ -214,7 +214,8 @@ class Outbox:
 def kind_of(incident: Incident) -> str | None:
     """Return what kind of message an incident in this state is; None where there is nothing to be sent."""
     if incident.state is State.ESCALATED:
-        return HAND_OVER
+        # That a page has ended is no news: the message of then may be deleted by now.
+        return HAND_OVER if incident.paging else None
     if incident.state is State.PROPOSED:
         return DECISION
     if incident.state in _ENDS and incident.action is Action.RESTART:
