@@ -28,6 +28,8 @@ _P = "trainwarden_remediator"
 _RELOAD = "trainwarden_config_last_reload"
 _RECOVERY_SECONDS = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 _READINGS = {True: "known", False: "unknown"}
+# By which webhooks are answered: a counter that begins with its first event hides that from `increase`.
+_WEBHOOK_CODES = ("200", "400", "401", "413", "422", "503")
 # After how long a person would have restarted a run that hangs, where it is to be said what a restart has saved.
 _PERSON_SECONDS = 1800.0
 _OF_INCIDENT = ("run_id", "job_id", "attempt", "failure_mode")
@@ -53,8 +55,11 @@ class Metrics:
         self._alertmanagers: dict[str, bool] = {}
         self._last_watchdog: float | None = None
         self._excused: frozenset[str] = frozenset()
-        self._requests: Counter[str] = Counter({"200": 0})
-        self._decisions: Counter[tuple[str, str]] = Counter()
+        self._requests: Counter[str] = Counter(dict.fromkeys(_WEBHOOK_CODES, 0))
+        modes = (*MODES, "unknown")
+        self._decisions: Counter[tuple[str, str]] = Counter(
+            {(action.value, mode): 0 for action in (Action.RESTART, Action.ESCALATE, Action.NONE) for mode in modes}
+        )
         self._restarts: Counter[str] = Counter(dict.fromkeys(_OUTCOMES.values(), 0))
         self._last_received: float | None = None
         self._poll_success: bool | None = None
@@ -216,7 +221,7 @@ class RemediatorCollector:
             incidents.add_metric([state.value], counts.get(state.value, 0))
         yield incidents
         restarts = GaugeMetricFamily(RESTARTS_METRIC, "Restarts of a run on record.", labels=["run_id", "database"])
-        for run_id, count in self._store.restarts().items():
+        for run_id, count in self._store.adoptions.restarts().items():
             restarts.add_metric([run_id, self._store.database], count)
         yield restarts
         yield self._open_incidents()
@@ -294,7 +299,12 @@ class GpuHours:
 
     def families(self) -> Iterator[Metric]:
         """Return the metrics."""
-        made = sa.and_(incidents.c.committed.is_not(None), incidents.c.lost_gpu_hours.is_not(None))
+        # One that is only about to be made may still be withdrawn, and a counter does not fall.
+        made = sa.and_(
+            incidents.c.committed.is_not(None),
+            incidents.c.action == Action.RESTART.value,
+            incidents.c.state != State.COMMITTED.value,
+        )
         lost = sa.select(sa.func.coalesce(sa.func.sum(incidents.c.lost_gpu_hours), 0.0)).where(made)
         earlier = _PERSON_SECONDS - (incidents.c.committed - incidents.c.created)
         saved = sa.select(sa.func.coalesce(sa.func.sum(incidents.c.held_gpus * earlier / 3600.0), 0.0)).where(

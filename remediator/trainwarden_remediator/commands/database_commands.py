@@ -17,12 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.commands.replay import replay_database, replay_log
 from trainwarden_remediator.database import audit
-from trainwarden_remediator.database.adoption import adopt
 from trainwarden_remediator.database.database import FILE, DatabaseUnusable, open_database, open_read_only
 from trainwarden_remediator.errors import ConfigError, StoreError
 from trainwarden_remediator.incidents.incident import as_json, as_text, clean
 from trainwarden_remediator.incidents.incident_rows import acknowledge, named, read_log
 from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.store.adoptions import adopt
 from trainwarden_remediator.store.answers import answer_approval
 from trainwarden_remediator.store.explain import account_as_json, account_as_text, account_of, decided_by
 from trainwarden_remediator.store.score import read_scores, score_as_json, score_as_text

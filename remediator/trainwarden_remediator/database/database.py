@@ -22,6 +22,7 @@ FILE = "remediator.sqlite3"
 _BUSY_SECONDS = 5
 # The execution option of an engine that holds its DatabaseFile.
 _FILE_OPTION = "trainwarden_file"
+_DELETE_ABOUT = schema.about.delete().where(schema.about.c.key == sa.bindparam("of"))
 
 
 class Lock:
@@ -174,6 +175,12 @@ def _on_begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
 
+def set_about(connection: sa.Connection, key: str, value: str) -> None:
+    """Note something about the database itself, in place of what was noted under this key."""
+    connection.execute(_DELETE_ABOUT, {"of": key})
+    connection.execute(schema.about.insert(), {"key": key, "value": value})
+
+
 def _migrate(connection: sa.Connection) -> None:
     """Bring the tables of older versions up to date, all or none: SQLite changes tables in transactions, too."""
     version = _version(connection)
@@ -191,9 +198,7 @@ def _migrate(connection: sa.Connection) -> None:
         for index in table.indexes:
             if index.name not in indexes:
                 index.create(connection)
-    about = schema.about
-    connection.execute(about.delete().where(about.c.key == "schema"))
-    connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
+    set_about(connection, "schema", str(schema.VERSION))
 
 
 def _columns(connection: sa.Connection) -> dict[str, set[str]]:

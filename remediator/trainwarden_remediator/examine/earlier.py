@@ -90,22 +90,25 @@ class EarlierDecisions:
         if isinstance(remembered, Unknown):
             return Wait(remembered.reason)
         seen = remembered.get(run.run_id, 0.0)
-        recorded = self._store.restarts().get(run.run_id, 0)
+        recorded = self._store.adoptions.restarts().get(run.run_id, 0)
         what = f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}"
+        unknown = self._unknown_incident(run)
         if seen <= recorded:
-            made = sum(each.committed is not None for each in self._store.of_run(run.run_id))
-            unknown = self._unknown_restart(run) if recorded == made else None  # more than that a person has adopted
             if unknown is None:
                 return None
-            seen, what = recorded + 1.0, unknown
-        self._store.note_unrecorded(run.run_id, int(seen))
+            seen = recorded + 1.0
+            what = f"the run was restarted by incident {unknown}, which the database does not have"
+        self._store.adoptions.note(run.run_id, int(seen), unknown)
         return Contradiction(
             f"{what}: it was put back, or is another one. Nothing is restarted before "
             f"trainwarden-remediator adopt --run-id {run.run_id}"
         )
 
-    def _unknown_restart(self, run: ReportedRun) -> str | None:
-        """Return what the run's job says of a restart that is not on record; the memory of Prometheus may be as old."""
+    def _unknown_incident(self, run: ReportedRun) -> str | None:
+        """Return the incident that has restarted the run's job, by that, and that is neither on record nor adopted.
+
+        The memory of Prometheus may be as old as the database.
+        """
         key = parse_key(run.attempt_key)
         driver = self._world.drivers.get(key.scheduler) if key else None
         job = driver.job(key.job_id) if key and driver else None
@@ -115,4 +118,4 @@ class EarlierDecisions:
         of_job = self._store.of_job(driver.name, job.job_id)
         if any(each.id == job.hold_of or (each.attempt_key == before and each.committed) for each in of_job):
             return None
-        return f"job {job.job_id} was restarted by incident {job.hold_of}, which the database does not have"
+        return None if job.hold_of == self._store.adoptions.adopted(run.run_id) else job.hold_of

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from trainwarden_remediator.database.adoption import set_about
-from trainwarden_remediator.database.database import file_of, reading
+from trainwarden_remediator.database.database import file_of, reading, set_about
 from trainwarden_remediator.observe.world import Clock
 
 # A row that is written to see that the database can be, and how often where nothing else is written.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from tests.unit.remediator.simulation import Simulation
 from tests.unit.remediator.test_evidence import record, sample
 from trainwarden_remediator.cli import main
+from trainwarden_remediator.database.database import FILE
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.evidence import ReportedRun, read_run
 
@@ -84,7 +87,7 @@ def test_a_restart_that_only_the_job_remembers_is_missing_too(simulation: Simula
     simulation.tick(200, every=5)
     assert simulation.our_starts == [0]
     [incident] = simulation.store.escalations()
-    assert f"job 17 was restarted by incident {simulation.cluster.hold_of}" in incident.reason
+    assert f"the run was restarted by incident {simulation.cluster.hold_of}" in incident.reason
     adopted = ["adopt", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]
     assert main(adopted) == 0
     simulation.settle()
@@ -93,6 +96,35 @@ def test_a_restart_that_only_the_job_remembers_is_missing_too(simulation: Simula
     simulation.settle()
     assert simulation.our_starts == [0, 1, 2], "its own restarts are on record"
     assert main(adopted) == 1
+
+
+@pytest.mark.parametrize("remembers", ["prometheus", "the job"])
+def test_a_database_that_is_put_back_twice_is_noticed_twice(
+    simulation: Simulation, tmp_path: Path, remembers: str
+) -> None:
+    """What was adopted stood for a number of restarts that the next ones did not exceed."""
+    simulation.remembered["run-1"] = 2
+    adopted = ["adopt", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]
+    simulation.tick(200, every=5)
+    assert main(adopted) == 0
+    backup = tmp_path / "backup.sqlite3"
+    with closing(sqlite3.connect(tmp_path / "state" / FILE)) as connection:
+        connection.execute("VACUUM INTO ?", (str(backup),))
+    simulation.settle()
+    assert (simulation.our_starts, simulation.restarts("")) == ([0], {"run-1": 3})
+    simulation.lose_database()
+    backup.rename(tmp_path / "state" / FILE)
+    if remembers == "the job":
+        simulation.remembered["run-1"] = 2
+    simulation.restart()
+    simulation.cluster.hang()
+    simulation.tick(200, every=5)
+    assert simulation.our_starts == [0]
+    [incident] = simulation.store.escalations()
+    assert "adopt --run-id run-1" in incident.reason
+    assert main(adopted) == 0
+    simulation.settle()
+    assert simulation.our_starts == [0, 1]
 
 
 def test_a_remediator_that_has_all_its_restarts_on_record_is_not_held_back(simulation: Simulation) -> None:

@@ -110,6 +110,14 @@ def test_alerts_of_every_cluster_are_taken_where_none_is_configured(sim: Simulat
     assert value(sim, "foreign_alerts_total") == 0
 
 
+def test_what_has_not_happened_yet_is_counted_as_none(sim: Simulation) -> None:
+    """A counter that begins with its first event hides that one from `increase`."""
+    assert value(sim, "decisions_total", action="restart", failure_mode="stall") == 0
+    assert value(sim, "webhook_requests_total", code="401") == 0
+    sim.tick()
+    assert value(sim, "decisions_total", action="restart", failure_mode="stall") == 1
+
+
 def test_polls_of_alertmanager_are_counted_by_their_outcome(sim: Simulation) -> None:
     assert value(sim, "readings_total", source="alertmanager", outcome="unknown") == 0
     sim.alertmanager_down = True

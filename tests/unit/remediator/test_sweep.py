@@ -35,7 +35,7 @@ def test_a_job_that_was_held_for_an_incident_whose_database_is_lost_is_released(
     [swept] = [each for each in simulation.store.of_run(RUN) if each.alert == ALERT]
     assert (swept.action, swept.state) == (Action.RESTART, State.DONE)
     assert "its comment names an incident that is not on record" in swept.reason
-    assert simulation.store.restarts() == {RUN: 1}, "the start counts"
+    assert simulation.store.adoptions.restarts() == {RUN: 1}, "the start counts"
     assert simulation.cluster.violations == []
 
 
