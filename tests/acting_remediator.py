@@ -24,8 +24,9 @@ from trainwarden_remediator.incidents.incident import OPEN_STATES, Alert, Incide
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
 from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
+from trainwarden_remediator.observe.records import Records
 from trainwarden_remediator.observe.snapshot import Snapshot
-from trainwarden_remediator.observe.world import Firing, Records, SystemClock, World
+from trainwarden_remediator.observe.world import Firing, SystemClock, World
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import load_policy
 from trainwarden_remediator.store.score import Scores

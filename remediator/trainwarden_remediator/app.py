@@ -45,8 +45,9 @@ from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu, SlurmCpu
 from trainwarden_remediator.observe.evidence import PrometheusRuns
 from trainwarden_remediator.observe.nodes import AlertedNodes
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.observe.records import Records
 from trainwarden_remediator.observe.snapshot import Snapshot
-from trainwarden_remediator.observe.world import Records, SystemClock, World
+from trainwarden_remediator.observe.world import SystemClock, World
 from trainwarden_remediator.store.score import Scores
 from trainwarden_remediator.store.store import Store
 from trainwarden_remediator.store.timers import Timers

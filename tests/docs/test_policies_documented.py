@@ -23,7 +23,8 @@ from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.metrics import GpuHours, Metrics, RemediatorCollector
 from trainwarden_remediator.notify.notify import Notifier
 from trainwarden_remediator.notify.outbox import Outbox
-from trainwarden_remediator.observe.world import Records, SystemClock, World
+from trainwarden_remediator.observe.records import Records
+from trainwarden_remediator.observe.world import SystemClock, World
 from trainwarden_remediator.policies.limits import DAYS, ExcludeNodes, Limits, Window
 from trainwarden_remediator.policies.policy import Policy, load_policy, shipped
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation, ModePolicy, PolicyFile

@@ -20,7 +20,7 @@ from trainwarden_remediator.act.capture import Capturer
 from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.ray_templates import RayTemplates
 from trainwarden_remediator.observe.evidence import ReportedRun
-from trainwarden_remediator.observe.world import Records
+from trainwarden_remediator.observe.records import Records
 
 # Each start, and each end by SIGTERM, appends a line to a file of its own: the oracle, which Ray cannot take back.
 SCRIPT = """\

@@ -29,7 +29,8 @@ from trainwarden_remediator.examine.objections import successor
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.observe.evidence import Evidence
-from trainwarden_remediator.observe.world import Firing, Records, SystemClock, World
+from trainwarden_remediator.observe.records import Records
+from trainwarden_remediator.observe.world import Firing, SystemClock, World
 from trainwarden_remediator.store.store import Store
 from trainwarden_remediator.store.timers import Timers
 

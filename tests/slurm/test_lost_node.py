@@ -25,7 +25,7 @@ from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.nodes import SuspectNodes
-from trainwarden_remediator.observe.world import Records
+from trainwarden_remediator.observe.records import Records
 from trainwarden_remediator.policies.limits import ExcludeNodes, Limits
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]

@@ -90,16 +90,19 @@ class Restarts:
         self._doubt = doubt
         self._checkpoint_trust = checkpoint_trust
 
-    def of(self, incident: Incident, driver: Driver) -> Restart:
-        """Return the restart of an incident as it is now."""
+    def of(self, incident: Incident, driver: Driver) -> Restart | Unknown:
+        """Return the restart of an incident as it is now; unknown where its record does not answer what a job needs."""
         shape = self.shape(incident)
+        environment = self._environment(incident, shape)
+        if isinstance(environment, Unknown):
+            return environment
         target = RestartTarget(
             incident=incident.id,
             run_id=incident.run_id,
             job_id=incident.job_id or "",
             generation=incident.generation,
             reason=incident.reason,
-            environment=self._environment(incident, shape),
+            environment=environment,
             exclude_nodes=tuple(sorted(incident.excluded)),
             shape=shape,
             attempt=incident.attempt,
@@ -124,7 +127,7 @@ class Restarts:
             self._timers.elapsed(incident.id, ENDS) is not None or self._doubt.lasts(incident)
         )
 
-    def _environment(self, incident: Incident, shape: Shape) -> dict[str, str]:
+    def _environment(self, incident: Incident, shape: Shape) -> dict[str, str] | Unknown:
         """Return what the new start is to find in its environment."""
         trust = self._checkpoint_trust(incident.policy)
         environment = {"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {}
@@ -134,5 +137,8 @@ class Restarts:
             environment["TRAINWARDEN_RESUME_CHECKPOINT"] = checkpoint
         if checkpoint and shape.gives_new_job:
             step = incident.checkpoint_step
-            environment |= self._world.records.resume_variables(incident.run_id, checkpoint, step)
+            variables = self._world.records.resume_variables(incident.run_id, checkpoint, step)
+            if isinstance(variables, Unknown):
+                return variables
+            environment |= variables
         return environment

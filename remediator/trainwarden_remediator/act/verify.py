@@ -75,7 +75,8 @@ class Verifier:
         if isinstance(run, ReportedRun) and (verdict := _old_attempt_advanced(run, incident)):
             return verdict
         newer = run if isinstance(run, ReportedRun) and _newer(run, incident) else None
-        if newer is not None and (rival := self._world.records.rival(incident.run_id, self._world.clock.now())):
+        rival = self._world.records.rival(incident.run_id, self._world.clock.now()) if newer is not None else None
+        if newer is not None and isinstance(rival, str):  # where its record gives no answer, its steps count
             return self._two_live(incident, f"{rival}, beside attempt {newer.attempt}")
         self._timers.forget(incident.id, _RIVAL)
         if newer is not None and (verdict := _of_attempt(newer, incident)):

@@ -19,7 +19,8 @@ from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import Objections
 from trainwarden_remediator.incidents.incident import MODES, Alert
 from trainwarden_remediator.observe.evidence import ReportedRun
-from trainwarden_remediator.observe.world import Records, SystemClock, World
+from trainwarden_remediator.observe.records import Records
+from trainwarden_remediator.observe.world import SystemClock, World
 
 LABELS = {
     "alertname": "TrainRunFailed",

@@ -15,7 +15,7 @@ from trainwarden.record.folder import write_json
 from trainwarden_remediator.act.checks import Check, Figures, compare, settled
 from trainwarden_remediator.incidents.incident import State, as_json
 from trainwarden_remediator.observe.evidence import read_run
-from trainwarden_remediator.observe.world import Records
+from trainwarden_remediator.observe.records import Records
 
 BEFORE = Figures(step_seconds=0.5, loss=2.0, fast_network=True, world_size=8, checkpoint_step=40)
 SAME = Figures(

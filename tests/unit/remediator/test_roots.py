@@ -21,7 +21,7 @@ from trainwarden_remediator.incidents.incident import Alert, State
 from trainwarden_remediator.incidents.roots import CASCADES, order
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observe.nodes import NoNodes, SuspectNodes
-from trainwarden_remediator.observe.world import Records
+from trainwarden_remediator.observe.records import Records
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
