@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainwarden_remediator.act.sweep import ALERT as HELD
 from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob, Shape
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import Incident, parse_key
+from trainwarden_remediator.incidents.incident import WAITING_RUNS, Incident, parse_key
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.store import Store
@@ -25,8 +25,10 @@ class Relief:
                 self._store.move(incident, incident.state, reason, paging=False)
 
     def _reason(self, incident: Incident) -> str | None:
+        if incident.alert == WAITING_RUNS:
+            return None if self._store.is_awaited(incident.id) else "none of its runs waits any more"
         if self._world.records.rival(incident.run_id, self._world.clock.now()):
-            return None  # a newer attempt has not taken over while an older one lives beside it
+            return None  # a newer attempt has not taken over while an older one lives beside it, or may do so
         driver = self._world.drivers.get(incident.scheduler or "")
         job = driver.job(incident.job_id) if driver and incident.job_id and incident.attempt_key else None
         if _may_be_held(incident, job):

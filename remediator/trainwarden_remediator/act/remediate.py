@@ -17,12 +17,11 @@ from trainwarden_remediator.act.resume_point import STOP, UNVERIFIED
 from trainwarden_remediator.act.starting import Starting
 from trainwarden_remediator.act.transitions import Transitions
 from trainwarden_remediator.act.verify import Verifier
-from trainwarden_remediator.decide.verdict import Held, Refuse
+from trainwarden_remediator.decide.verdict import Held
 from trainwarden_remediator.drivers.driver import Absent, CallOutcome, CallResult, Driver, RestartProgress, Shape
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import Recheck, Withheld
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Incident, State
-from trainwarden_remediator.incidents.price import VETOED
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.doubt import Doubt
@@ -119,6 +118,8 @@ class Remediator:
         if incident.state is State.CAPTURING:
             return self._capture(incident, driver)
         restart = self._restarts.of(incident, driver)
+        if isinstance(restart, Unknown):
+            return self._transitions.wait(incident, restart.reason)
         if incident.state in (State.PREPARING, State.IN_DOUBT):
             return self._ending.step(restart)
         if incident.state in (State.PREPARED, State.COMMITTED):
@@ -146,13 +147,10 @@ class Remediator:
             self._approvals.begin_anew(incident)
         if verdict is not None:
             return self._transitions.obey(incident, verdict)
-        answer = self._approvals.verdict(incident)
-        if answer is None:
+        by = self._approvals.by(incident)
+        if by is None:
             self._transitions.go_on(incident)  # a person is waited for, as the policy has it
             return False
-        answered, by = answer
-        if answered == VETOED:
-            return self._transitions.withdraw(incident, Refuse(f"vetoed by {by}"))
         state = State.CAPTURING if self._capturing else State.PREPARING
         before = self._verifier.figures(incident.run_id, incident.attempt_key or "")
         detail = f"nothing speaks against it{by and f', approved by {by}'}"

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.drivers.driver import ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
+from trainwarden_remediator.incidents.incident import STORM, Action, Alert, Incident, State
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.store import Store
 
 log = logging.getLogger(__name__)
 
-ALERT = "storm"
 # Labels of alerts that name what several runs may have in common, beside their nodes.
 _CAUSES = {"rack": "rack", "switch": "switch", "filesystem": "file system", "fabric": "fabric"}
 _MAX_NAMES = 20
@@ -107,7 +106,7 @@ class Storms:
             if pages := self._pages(cluster):
                 self._go_on(cluster, pages, proposals.get(cluster, []), alerts)
         for page in self._store.escalations():
-            if page.alert == ALERT and page.cluster not in storms:
+            if page.alert == STORM and page.cluster not in storms:
                 self._end(page, "a person has resumed")
 
     def _judge(self, cluster: str, proposals: Sequence[Incident], alerts: _Alerts) -> None:
@@ -141,7 +140,7 @@ class Storms:
     def _pages(self, cluster: str) -> list[Incident]:
         """Return all pages about storms of a cluster, also those that a person has taken over."""
         of_no_run = self._store.of_run("", cluster)
-        return [each for each in of_no_run if each.alert == ALERT and each.cluster == cluster]
+        return [each for each in of_no_run if each.alert == STORM and each.cluster == cluster]
 
     def _end(self, page: Incident, detail: str) -> None:
         if page.paging:
@@ -197,7 +196,7 @@ class Storms:
     def _page(self, cluster: str, reason: str) -> Incident:
         now = self._world.clock.now()
         return Incident(
-            id=uuid.uuid4().hex, run_id="", attempt=None, attempt_key=None, job_id=None, scheduler=None, alert=ALERT,
+            id=uuid.uuid4().hex, run_id="", attempt=None, attempt_key=None, job_id=None, scheduler=None, alert=STORM,
             failure_mode="unknown", error_type=None, state=State.ESCALATED, action=Action.ESCALATE,
             reason=f"storm: {reason}. Remove the cause, then trainwarden-remediator resume", policy="",
             budget_used=None, budget_limit=None, step_before=None, created=now, updated=now, paging=True,

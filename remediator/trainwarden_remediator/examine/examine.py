@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from trainwarden_remediator.decide.verdict import Barred, Contradiction, Held, L
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.examine.earlier import EarlierDecisions
+from trainwarden_remediator.examine.joint_page import JointPages, kind_of, without_figures
 from trainwarden_remediator.examine.judge import Judge, Judged
 from trainwarden_remediator.examine.objections import INACTIVE, Objections
 from trainwarden_remediator.examine.witness import Witness, cpu_use
@@ -42,7 +42,6 @@ _REPLACEABLE = (State.PROPOSED, State.CAPTURING)
 # A restart of one attempt that is decided and withdrawn so often is for a person, too.
 _WITHDRAWALS = 5
 _FLAPS = "a restart of this attempt was decided and withdrawn"
-_FIGURE = re.compile(r"\d+(\.\d+)?")
 
 
 class AnotherRestart(Wait):
@@ -73,6 +72,7 @@ class Examiner:
         self._witness = Witness(world, store, timers)
         self._judge = Judge(world, store, policies)
         self._scores = scores
+        self._joint_pages = JointPages(store, world.clock, self._may_page)
 
     def examine(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
         """Decide about one alert, given the firing alerts of Alertmanager; return False if it has to wait."""
@@ -138,7 +138,7 @@ class Examiner:
         if reason == before:
             return
         self._store.wait(alert, reason)
-        if _without_figures(reason) == _without_figures(before):
+        if without_figures(reason) == without_figures(before):
             return
         log.info("run %s: %s waits: %s", alert.run_id, alert.label("alertname"), wait.reason)
         if isinstance(wait, Held):
@@ -161,9 +161,22 @@ class Examiner:
         if isinstance(wait, Contradiction) and self._timers.wait(key, _CONTRADICTED) >= _CONTRADICTION_SECONDS:
             self._page_once(pending, run, wait.reason, by_facts=wait.by_facts)
         if waited >= _DECISION_PATIENCE_SECONDS:
-            minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"
-            self._page_once(pending, run, f"nothing could be done for {minutes}: {wait.reason}")
+            self._page_expired(pending, run, wait.reason)
         self._metrics.excuse(key, excused=self._timers.elapsed(key, _PAGED) is not None)
+
+    def _page_expired(self, pending: Pending, run: ReportedRun | None, waits_for: str) -> None:
+        """Page once about an alert that has waited too long, together with those of other runs that wait like it."""
+        if not self._may_page(pending):
+            return
+        minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"
+        for each in self._joint_pages.page(pending, waits_for, minutes):
+            self._timers.wait(each.alert.key, _PAGED)
+        self._page_once(pending, run, f"nothing could be done for {minutes}: {waits_for}")
+
+    def _may_page(self, pending: Pending) -> bool:
+        """Return whether a person is to read of an alert that waits, and has not yet."""
+        key = pending.alert.key
+        return self._timers.elapsed(key, _WAITS) is not None and self._timers.elapsed(key, _PAGED) is None
 
     def _page_once(self, pending: Pending, run: ReportedRun | None, reason: str, *, by_facts: bool = False) -> None:
         """Page, unless this wait has paged already."""
@@ -319,7 +332,7 @@ class Examiner:
         key = run.attempt_key if run and parse_key(run.attempt_key) else None
         for each in self._store.escalations():
             same_attempt = (each.run_id, each.attempt, each.attempt_key) == (alert.run_id, alert.attempt, key)
-            same_kind = approval == each.approval and (bool(approval) or _kind_of(reason) == _kind_of(each.reason))
+            same_kind = approval == each.approval and (bool(approval) or kind_of(reason) == kind_of(each.reason))
             if same_attempt and same_kind and each.state is State.ESCALATED and each.cluster in ("", alert.cluster):
                 return each
         return None
@@ -334,16 +347,6 @@ class Examiner:
         suspects = () if isinstance(nodes, Unknown) else facts_of_nodes(nodes.suspects)
         cpu = cpu_use(self._world, incident.failure_mode, run)
         return (*suspects, *facts_of(incident.failure_mode, run, reading, self._world.clock.now(), cpu))
-
-
-def _without_figures(reason: str) -> str:
-    """Return a reason in which a step or another reading, which changes from round to round, makes no difference."""
-    return _FIGURE.sub("#", reason)
-
-
-def _kind_of(reason: str) -> str:
-    """Return what a page is for; what follows is how that shows by one alert, at one time."""
-    return _without_figures(clean(reason).partition(": ")[0])
 
 
 def _about(alert: Alert, run: ReportedRun | None) -> ReportedRun | None:

@@ -47,9 +47,15 @@ class Objections:
     def _of_run(self, run: ReportedRun) -> Wait | Refuse | None:
         key = parse_key(run.attempt_key)
         assert key is not None  # noqa: S101  # stale() refuses it
-        if self.world.records.complete(run):
+        complete = self.world.records.complete(run)
+        if isinstance(complete, Unknown):
+            return Wait(complete.reason)
+        if complete:
             return Refuse("by its record the attempt is complete")
-        if rival := self.world.records.rival(run.run_id, self.world.clock.now()):
+        rival = self.world.records.rival(run.run_id, self.world.clock.now())
+        if isinstance(rival, Unknown):
+            return Wait(rival.reason)
+        if rival:
             return Contradiction(
                 f"two attempts of the run live: {rival}, beside attempt {run.attempt}. Nothing is ended before a "
                 "person has ended one of them"
@@ -78,9 +84,11 @@ class Objections:
             and (job.run_id, job.generation) == (run.run_id, key.generation)
         )
 
-    def _of_owner(self, run: ReportedRun, job: Reading) -> Refuse | None:
+    def _of_owner(self, run: ReportedRun, job: Reading) -> Wait | Refuse | None:
         """Refuse where another user than the job's writes the record; root may write for every user."""
         owner = self.world.records.owner(run.run_id)
+        if isinstance(owner, Unknown):
+            return Wait(owner.reason)
         user = job.user if isinstance(job, ScheduledJob) else None
         if user is None or owner in (None, 0, user):
             return None
@@ -155,6 +163,9 @@ class Recheck:
 
     def against(self, incident: Incident) -> Wait | Refuse | None:
         """Return why the attempt of the incident must not be ended now; None if nothing forbids it."""
+        if (by := self._store.answers.vetoed(incident.id)) is not None:
+            # An answer is taken in PROPOSED alone. Where the restart began meanwhile, it counts all the same.
+            return Refuse(f"vetoed by {by}")
         if frozen := self._store.switches.frozen(incident.run_id):
             return NotNow(frozen)
         if verdict := self._of_run(incident):
@@ -217,6 +228,8 @@ class Recheck:
         if incident.failure_mode == "crash":
             return None
         seconds = self._world.records.saving(run.run_id, run.attempt_key, self._world.clock.now())
+        if isinstance(seconds, Unknown):
+            return Wait(seconds.reason)
         if seconds is None or seconds >= min(_SAVE_SECONDS, run.stall_budget or _SAVE_SECONDS):
             return None
         return Wait("it is saving a checkpoint")

@@ -13,6 +13,8 @@ from trainwarden.record.clock import to_iso
 
 MODES = ("crash", "stall", "timeout", "success")
 WATCHDOG = "TrainWatchdog"
+# In the place of an alert, of incidents that are about several runs: their `run_id` is empty.
+STORM, WAITING_RUNS = "storm", "waiting runs"
 
 
 class State(str, enum.Enum):

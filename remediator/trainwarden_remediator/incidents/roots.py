@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainwarden_remediator.database.schema import incident_alerts
+from trainwarden_remediator.database.schema import alerts, incident_alerts
 from trainwarden_remediator.incidents.incident import Alert, Incident
 
 # A crash explains why the heartbeats or the steps end, and silence why no step is made.
@@ -19,6 +19,9 @@ _MAX_ROWS = 64
 _OF_INCIDENT = incident_alerts.c.incident_id == sa.bindparam("incident_id")
 _JOINED = sa.select(incident_alerts.c.alert_key).where(
     _OF_INCIDENT, incident_alerts.c.alert_key == sa.bindparam("alert_key")
+)
+_AWAITED = (sa.select(alerts.c.key).join(incident_alerts, incident_alerts.c.alert_key == alerts.c.key)).where(
+    _OF_INCIDENT, alerts.c.pending
 )
 _COUNT = sa.select(sa.func.count()).select_from(incident_alerts).where(_OF_INCIDENT)
 
@@ -60,6 +63,11 @@ def join(connection: sa.Connection, incident_id: str, alert: Alert, now: float, 
     row = {**key, **values, "starts_at": alert.starts_at, "joined": now, "root": root}
     connection.execute(incident_alerts.insert(), row)
     return int(connection.execute(_COUNT, {"incident_id": incident_id}).scalar_one()) <= _MAX_ROWS
+
+
+def is_awaited(connection: sa.Connection, incident_id: str) -> bool:
+    """Return whether an alert of an incident still awaits its decision."""
+    return connection.execute(_AWAITED, {"incident_id": incident_id}).first() is not None
 
 
 def alerts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwarden.clients.slack import escape
-from trainwarden_remediator.incidents.incident import State, clean
+from trainwarden_remediator.incidents.incident import STORM, State, clean
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.notify.outbox import DECISION, HAND_OVER, NOT_RESTARTED, REFUSAL, Message
 
@@ -70,7 +70,9 @@ def _title(kind: str, incident: Mapping[str, Any], run_id: str) -> str:
     if kind in (REFUSAL, NOT_RESTARTED):
         return f"Run {run_id} is not restarted"
     if kind == HAND_OVER:
-        return f"Run {run_id} needs a person" if run_id else "No run is restarted: a storm needs a person"
+        if incident["alert"] == STORM:
+            return "No run is restarted: a storm needs a person"
+        return f"Run {run_id} needs a person" if run_id else "Several runs need a person"
     worse = ", degraded" if incident.get("degraded") else ""
     return f"Run {run_id} {_OUTCOMES.get(incident['state'], incident['state'])}{worse}"
 
@@ -84,9 +86,10 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
     incident = message.incident
     words = [f"--state-dir={state_dir}"] if state_dir else []
     answer = shlex.join([*words, incident["id"]])
-    options = shlex.join([*words, f"--run-id={run_id}"]) if run_id else answer  # a storm is of no run
+    options = shlex.join([*words, f"--run-id={run_id}"]) if run_id else answer  # it is about several runs
     stop = f"trainwarden-remediator freeze {options}" if message.kind == DECISION else ""
     taken = f"trainwarden-remediator ack {options}" if message.kind == HAND_OVER else ""
+    is_storm = incident["alert"] == STORM
     contradicted = incident.get("approval") == CONTRADICTED
     waits = message.kind == DECISION and _approval(incident) is not None
     detail, capture = incident["detail"], incident.get("capture") or {}
@@ -106,7 +109,7 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
         ("Stop it", stop),
         ("Restart it", f"trainwarden-remediator approve {answer}" if contradicted or waits else ""),
         ("Leave this attempt", f"trainwarden-remediator veto {answer}" if waits else ""),
-        ("Restart them", "" if run_id else f"trainwarden-remediator resume {shlex.join(words)}".rstrip()),
+        ("Restart them", f"trainwarden-remediator resume {shlex.join(words)}".rstrip() if is_storm else ""),
         ("Taken over", taken),
         ("Runbook", "rules/runbooks/TrainRunRestartExhausted.md" if message.kind == HAND_OVER else ""),
         ("More", f"trainwarden-remediator explain {shlex.join([*words, run_id or incident['id']])}"),

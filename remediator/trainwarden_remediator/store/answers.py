@@ -43,11 +43,18 @@ class Answers:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def of(self, incident_id: str) -> tuple[str, str] | None:
-        """Return the answer about an incident, and by whom; None before there is one."""
+    def approved(self, incident_id: str) -> str | None:
+        """Return by whom a restart was approved; None where it was not."""
+        return self._by(incident_id, APPROVED)
+
+    def vetoed(self, incident_id: str) -> str | None:
+        """Return by whom a restart was vetoed; None where it was not."""
+        return self._by(incident_id, VETOED)
+
+    def _by(self, incident_id: str, answer: str) -> str | None:
         with self._transactions.reading() as connection:
             row = connection.execute(_ANSWER, {"of": incident_id}).one_or_none()
-        return None if row is None else (row.answer, row.by)
+        return row.by if row is not None and row.answer == answer else None
 
     def approved_against_facts(
         self, run_id: str, cluster: str, attempt_key: str, high_water: float | None

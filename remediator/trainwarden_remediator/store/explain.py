@@ -14,7 +14,16 @@ import sqlalchemy as sa
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.database.schema import alerts, incident_alerts, incidents
 from trainwarden_remediator.decide.facts import facts_as_json
-from trainwarden_remediator.incidents.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
+from trainwarden_remediator.incidents.incident import (
+    OPEN_STATES,
+    WAITING_RUNS,
+    Event,
+    Incident,
+    State,
+    as_json,
+    as_text,
+    clean,
+)
 from trainwarden_remediator.incidents.incident_rows import STORM, named, read_log, select_incidents, selection
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.incidents.roots import alert_as_text, alerts_as_json
@@ -202,7 +211,7 @@ def may_of(incident: Incident, state_dir: Path) -> str:
         text = _ANSWER
     if incident.state is State.ESCALATED and incident.approval == CONTRADICTED:
         text = _AGAINST_FACTS
-    if incident.state is State.ESCALATED and not incident.run_id:
+    if incident.state is State.ESCALATED and not incident.run_id and incident.alert != WAITING_RUNS:
         text = _STORM
     # The folder last: it is the operator's text, and may hold any word.
     text = text.replace("INCIDENT", incident.id).replace("RUN", incident.run_id)

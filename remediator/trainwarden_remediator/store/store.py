@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from trainwarden_remediator.database.adoption import count_restarts, note_unrecorded, set_about
+from trainwarden_remediator.database.database import set_about
 from trainwarden_remediator.database.schema import about, alerts, deliveries, events, incident_alerts, incidents
 from trainwarden_remediator.decide.facts import NODES, Fact, facts_as_json, insert_facts
 from trainwarden_remediator.incidents.alert_rows import (
@@ -42,9 +42,10 @@ from trainwarden_remediator.incidents.incident_rows import (
     stages,
     update_incident,
 )
-from trainwarden_remediator.incidents.roots import join
+from trainwarden_remediator.incidents.roots import is_awaited, join
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.observe.world import Clock
+from trainwarden_remediator.store.adoptions import Adoptions
 from trainwarden_remediator.store.answers import Answers
 from trainwarden_remediator.store.calls import StoredCalls
 from trainwarden_remediator.store.exclusions import StoredExclusions
@@ -95,6 +96,7 @@ class Store:
 
     Attributes:
         transactions: those on the database.
+        adoptions: how often runs were restarted, and what of that is missing on record.
         answers: of people to restarts that waited for them.
         calls: to schedulers.
         exclusions: the nodes that jobs avoid.
@@ -106,6 +108,7 @@ class Store:
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
         self._clock = clock
         self.transactions = Transactions(engine, clock, crashpoint)
+        self.adoptions = Adoptions(self.transactions)
         self.answers = Answers(self.transactions)
         self.calls = StoredCalls(self.transactions, clock)
         self.exclusions = StoredExclusions(self.transactions)
@@ -213,6 +216,11 @@ class Store:
                 append_event(connection, incident.id, Event(self._clock.now(), incident.state.value, detail))
             if answered:
                 answer_alert(connection, pending.alert, incident.id, dropped=False)
+
+    def is_awaited(self, incident_id: str) -> bool:
+        """Return whether an alert of an incident still awaits its decision."""
+        with self.transactions.reading() as connection:
+            return is_awaited(connection, incident_id)
 
     def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
         """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""
@@ -370,16 +378,6 @@ class Store:
     def proposals_since(self, moment: float) -> list[Incident]:
         """Return the restarts whose start is not given yet, and those that were decided or given since a moment."""
         return self._incidents(_PROPOSALS, moment=moment)
-
-    def restarts(self) -> dict[str, int]:
-        """Return how often each run was restarted by what is on record, those included that a person has adopted."""
-        with self.transactions.reading() as connection:
-            return count_restarts(connection)
-
-    def note_unrecorded(self, run_id: str, restarts: int) -> None:
-        """Note that the run was restarted more often than is on record, for `adopt`."""
-        with self.transactions.writing("unrecorded") as connection:
-            note_unrecorded(connection, run_id, restarts)
 
     def suspects_of(self, incident_id: str) -> set[str]:
         """Return the nodes of which a defect was known at the decision about an incident."""

@@ -47,14 +47,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS, Cluster
 from tests.unit.remediator.simulation import Crash, Simulation
 from trainwarden.record.clock import to_iso
-from trainwarden_remediator.act.storm import ALERT as STORM
 from trainwarden_remediator.act.sweep import ALERT as HELD_JOB
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.database import FILE
 from trainwarden_remediator.database.schema import calls
 from trainwarden_remediator.drivers.driver import JobState, RestartTarget
 from trainwarden_remediator.examine.objections import INACTIVE
-from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State
+from trainwarden_remediator.incidents.incident import OPEN_STATES, STORM, WAITING_RUNS, Action, Alert, Incident, State
 from trainwarden_remediator.incidents.incident_rows import acknowledge
 from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED, VETOED
 from trainwarden_remediator.incidents.webhook import read_delivery
@@ -624,7 +623,10 @@ class AnyOrder(RuleBasedStateMachine):
         """Return the runs of which a person knows: they page, or it has acknowledged that."""
         known = [each for each in self.simulation.store.escalations() if each.paging]
         ours = (each for cluster in self.simulation.clusters for each in self._of_run(cluster))
-        return {each.run_id for each in known} | {each.run_id for each in ours if each.id in self.acknowledged}
+        told = {each.run_id for each in known} | {each.run_id for each in ours if each.id in self.acknowledged}
+        joint = (each for each in self.simulation.store.of_run("") if each.alert == WAITING_RUNS)
+        named = [each.reason for each in joint if each.paging or each.id in self.acknowledged]
+        return told | {each.run_id for each in self.simulation.clusters if any(each.run_id in one for one in named)}
 
     def _on_record(self) -> str:
         """Return what the remediator has on record, for whoever reads a history that has failed."""
@@ -682,4 +684,4 @@ def _needs_nobody(incident: Incident, cluster: Cluster) -> bool:
     """Return whether the run needs no person because of an incident, by the truth of the cluster."""
     newer = incident.attempt is not None and cluster.attempt > incident.attempt
     passed = incident.step_before is not None and cluster.high_water > incident.step_before
-    return incident.alert == STORM or cluster.over or newer or passed
+    return incident.alert in (STORM, WAITING_RUNS) or cluster.over or newer or passed

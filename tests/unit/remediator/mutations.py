@@ -131,10 +131,15 @@ MUTATIONS = (
     _one(
         "approval: not awaited",
         REMEDIATE,
-        "answer = self._approvals.verdict(incident)",
-        "answer = self._approvals.verdict(incident) or ('approved', '')",
+        "by = self._approvals.by(incident)",
+        "by = self._approvals.by(incident) or ''",
     ),
-    _one("approval: a veto counts as one", REMEDIATE, "if answered == VETOED:", "if False:"),
+    _one(
+        "approval: a veto counts as one",
+        OBJECTIONS,
+        "if (by := self._store.answers.vetoed(incident.id)) is not None:",
+        "if False:",
+    ),
     _one(
         "approval: a countdown ends early",
         "act/approvals.py",

@@ -38,8 +38,9 @@ from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.observe.cpu_time import CpuSource, NoCpu
 from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.observe.records import Records
 from trainwarden_remediator.observe.snapshot import Snapshot
-from trainwarden_remediator.observe.world import Records, World
+from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.policies.policy import Policy, load_policy, shipped
 from trainwarden_remediator.store.score import Scores
 from trainwarden_remediator.store.store import Store
@@ -303,7 +304,7 @@ class Simulation(ReportedRuns):
         """What Prometheus has seen on the page of metrics."""
         if self.prometheus_down:
             return Unknown("Prometheus is down")
-        for run_id, count in self.store.restarts().items():
+        for run_id, count in self.store.adoptions.restarts().items():
             self.remembered[run_id] = max(self.remembered.get(run_id, 0), count)
         return self.remembered
 
@@ -360,7 +361,7 @@ class _Records(Records):
         super().__init__(runs_dir)
         self._owners = owners
 
-    def owner(self, run_id: str) -> int | None:
+    def owner(self, run_id: str) -> int | Unknown | None:
         return self._owners.get(run_id) if self._owners else super().owner(run_id)
 
 

@@ -276,6 +276,39 @@ def test_a_job_that_can_be_neither_ended_nor_left_is_paged_until_it_goes_on(make
     assert simulation.store.escalations() == []
 
 
+def test_runs_that_wait_for_the_same_are_one_page_that_names_them(make: Make) -> None:
+    """A scheduler that is away for half an hour made a page for each run that had failed."""
+    simulation = make(two_phase=True, runs=4)
+    *same, late = simulation.clusters
+    late.steps = True
+    simulation.driver.down = True
+    for each in same:
+        each.crash()
+    simulation.tick(3)
+    simulation.clock.elapsed += 1800
+    simulation.tick(5)
+    [page] = simulation.store.escalations()
+    assert page.reason == (
+        "nothing could be done for 30 minutes about 3 runs: the scheduler is down (run-1); likewise run-2, run-3"
+    )
+    late.crash()
+    simulation.tick(3)
+    simulation.restart()
+    simulation.clock.elapsed += 1700
+    simulation.tick(5)
+    assert [each.id for each in simulation.store.escalations()] == [page.id], "each run is paged about once"
+    simulation.clock.elapsed += 200
+    simulation.tick(5)
+    [_, other] = simulation.store.escalations()
+    assert (other.run_id, other.reason) == ("run-4", "nothing could be done for 30 minutes: the scheduler is down")
+    simulation.driver.down = False
+    simulation.settle()
+    assert [[start.ours for start in each.starts] for each in simulation.clusters] == [[True]] * 4
+    assert simulation.store.escalations() == [], "none of them waits any more"
+    ended = [events[-1].detail for incident, events in simulation.store.with_events() if incident.id == page.id]
+    assert ended == ["none of its runs waits any more"]
+
+
 def test_a_page_ends_when_the_run_goes_on_by_itself(make: Make) -> None:
     simulation = make(two_phase=True)
     simulation.driver.faults = ["refused"]

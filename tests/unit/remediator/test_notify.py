@@ -176,6 +176,22 @@ def test_a_storm_is_one_message_with_the_command_that_ends_it(tmp_path: Path) ->
     people.close()
 
 
+def test_runs_that_wait_for_the_same_are_one_message_of_no_storm(tmp_path: Path) -> None:
+    people = Told2People(tmp_path, runs=3)
+    people.simulation.driver.down = True
+    people.simulation.tick(3)
+    people.simulation.clock.elapsed += 1800
+    people.simulation.tick(3)
+    people.notifier.deliver()
+    [(told, _)] = people.channel.told
+    assert told.title == "Several runs need a person"
+    said = lines(told)
+    assert "Restart them" not in said
+    assert said["Reason"].endswith("about 3 runs: the scheduler is down (run-1); likewise run-2, run-3")
+    assert said["Taken over"] == f"trainwarden-remediator ack --state-dir=/s {said['Incident']}"
+    people.close()
+
+
 def test_a_channel_that_is_away_delays_no_decision_and_gets_everything_later(
     people: Told2People, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,6 +274,21 @@ def test_that_a_person_is_needed_is_told_for_as_long_as_it_pages(people: Told2Pe
     assert page.paging
 
 
+def test_that_a_page_has_ended_is_no_hand_over(people: Told2People) -> None:
+    """After a week the message of then is deleted, and its mark with it: it went out once more."""
+    people.simulation.driver.faults = ["refused"]
+    people.simulation.settle()
+    people.notifier.deliver()
+    people.simulation.clock.elapsed += 8 * 24 * 3600
+    people.outbox.prune()
+    before = len(people.channel.told)
+    people.simulation.cluster.cancel()
+    people.simulation.tick(5)
+    people.notifier.deliver()
+    assert people.simulation.store.escalations() == []
+    assert people.channel.titles[before:] == []
+
+
 def test_what_was_for_a_channel_that_is_gone_is_given_up_after_a_day(people: Told2People) -> None:
     people.simulation.tick(1)
     other = Outbox(people.engine, people.simulation.clock, ["another"])
@@ -273,7 +304,7 @@ def incident(**changes: Any) -> Incident:
         "id": "1", "run_id": RUN, "attempt": 0, "attempt_key": "slurm:17:0", "job_id": "17", "scheduler": "slurm",
         "alert": "TrainRunFailed", "failure_mode": "crash", "error_type": "nccl", "state": State.ESCALATED,
         "action": Action.ESCALATE, "reason": "because", "policy": "default", "budget_used": 1, "budget_limit": 3,
-        "step_before": 40.0, "created": 1.0, "updated": 1.0,
+        "step_before": 40.0, "created": 1.0, "updated": 1.0, "paging": True,
     }  # fmt: skip
     return Incident(**{**values, **changes})
 
@@ -434,6 +465,9 @@ class TestSns:
         assert b"Reason" in server.posted
         Sns(f"{self.ARN}.fifo").send(NOTICE, "the-mark")
         assert b"MessageDeduplicationId=the-mark" in server.posted
+        assert f"MessageGroupId={NOTICE.run_id}".encode() in server.posted
+        Sns(f"{self.ARN}.fifo").send(replace(NOTICE, run_id=""), "of-a-storm")
+        assert b"MessageGroupId=all-runs" in server.posted, "SNS refuses a message of no group"
         server.status = 403
         server.body = (
             b"<ErrorResponse><Error><Code>AuthorizationError</Code><Message>x</Message></Error></ErrorResponse>"

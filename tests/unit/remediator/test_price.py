@@ -154,6 +154,27 @@ def test_a_veto_leaves_the_attempt_as_it_is(priced: Callable[..., Simulation]) -
     assert incident.reason.startswith("vetoed by ")
 
 
+def test_a_veto_that_was_accepted_as_the_restart_began_ends_it_before_the_call(
+    priced: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command had answered "vetoed", and the attempt was ended all the same."""
+    sim = priced(veto_seconds=300)
+    answers: list[int] = []
+
+    def meanwhile(name: str) -> None:
+        if name == "PROPOSED to CAPTURING: before":
+            answers.append(say(sim, "veto"))
+            assert sim._memory is not None
+            sim._memory._known.clear()
+
+    monkeypatch.setattr(sim.store.transactions, "_crashpoint", meanwhile)
+    sim.clock.elapsed += 300
+    sim.tick(20)
+    assert answers == [0]
+    assert (only(sim).state, sim.driver.calls) == (State.SUPPRESSED, [])
+    assert only(sim).reason.startswith("vetoed by ")
+
+
 def _another(alert: Alert) -> Alert:
     return Alert({**alert.labels, "alertname": "TrainStartupHung"}, alert.starts_at)
 
@@ -242,15 +263,41 @@ def test_only_an_incident_that_waits_for_a_person_takes_an_answer(
     sim.close()
 
 
+def test_hours_of_a_restart_that_was_withdrawn_at_the_last_moment_are_not_counted(tmp_path: Path) -> None:
+    """Of one call: it is on record as to be made before it is known whether the run still needs it."""
+    sim = Simulation(tmp_path, two_phase=False)
+    sim.prices = Prices(gpu_hours=12.0, gpus=64.0)
+    sim.restart()
+    lost: list[float] = []
+
+    def meanwhile(name: str) -> None:
+        if name == "PREPARED to COMMITTED: after commit":
+            sim.cluster.step = sim.cluster.high_water = 60.0
+            lost.append(hours(sim)["lost"])
+
+    sim.store.transactions._crashpoint = meanwhile
+    sim.tick(90)
+    assert [each.state for each in sim.store.of_run(RUN)] == [State.SUPPRESSED]
+    assert (sim.our_starts, lost, hours(sim)["lost"]) == ([], [0.0], 0.0)
+    sim.close()
+
+
+def hours(sim: Simulation) -> dict[str, float]:
+    families = GpuHours(sim.engine).families()
+    return {
+        family.name.removeprefix("trainwarden_remediator_gpu_hours_"): family.samples[0].value for family in families
+    }
+
+
 def test_hours_lost_and_saved_are_counted(priced: Callable[..., Simulation]) -> None:
     sim = priced()
     assert say(sim, "approve") == 0
     sim.settle()
     assert sim.store.of_run(RUN)[0].state is State.DONE
-    values = {family.name: family.samples[0].value for family in GpuHours(sim.engine).families()}
-    assert values["trainwarden_remediator_gpu_hours_lost"] == 12.0
+    values = hours(sim)
+    assert values["lost"] == 12.0
     # 64 GPUs for somewhat less than half an hour.
-    assert 30 < values["trainwarden_remediator_gpu_hours_saved"] < 32
+    assert 30 < values["saved"] < 32
 
 
 class Prometheus:

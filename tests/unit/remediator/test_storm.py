@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import Make, Simulation
-from trainwarden_remediator.act.storm import ALERT, Candidate, judge
+from trainwarden_remediator.act.storm import Candidate, judge
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.incidents.incident import STORM, Alert, Incident, State
 from trainwarden_remediator.incidents.incident_rows import acknowledge
 from trainwarden_remediator.observe.nodes import NoNodes
 
@@ -47,7 +47,7 @@ def test_the_text_of_a_large_storm_is_bounded() -> None:
 
 
 def pages(simulation: Simulation) -> list[Incident]:
-    return [each for each in simulation.store.escalations() if each.alert == ALERT]
+    return [each for each in simulation.store.escalations() if each.alert == STORM]
 
 
 @pytest.mark.parametrize("two_phase", [True, False])
