@@ -179,6 +179,7 @@ def test_two_attempts_that_live_at_once_are_seen_until_the_old_node_is_there_aga
     wait_until(lambda: len(job.attempts) == 2, cluster.logs)
     records = Records(runs)
     rival = wait_until(lambda: records.rival("run-1", time.time()), cluster.logs)
+    assert isinstance(rival, str)
     assert "attempt 0 still runs on host0" in rival
     [(kept_out, _)] = wait_until(
         lambda: [each for each in read_superseded(job.folder) if each[0].checkpoints], cluster.logs
