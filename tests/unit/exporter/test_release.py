@@ -111,15 +111,16 @@ def test_a_signal_releases_every_device_for_a_time(bench: Bench) -> None:
 
 
 def test_without_a_file_the_time_is_watched_only_while_devices_are_released(bench: Bench) -> None:
-    assert bench.release.needs_ticks
+    needed = [bench.release.needs_ticks]
     bench.release.file = None
-    assert not bench.release.needs_ticks
+    needed.append(bench.release.needs_ticks)
     bench.release.toggle()
-    assert bench.release.needs_ticks
+    needed.append(bench.release.needs_ticks)
     bench.now = 300.0
     bench.release.tick()
+    needed.append(bench.release.needs_ticks)
+    assert needed == [True, False, True, False]
     assert not bench.is_released()
-    assert not bench.release.needs_ticks
 
 
 def test_a_second_signal_takes_them_again_at_once(bench: Bench) -> None:
