@@ -30,6 +30,8 @@ MAX_PROCESSES, MAX_PROCESSES_OF_USER = 16384, 65536
 MAX_PROVIDERS = 8
 # Bytes kept of a line that is not complete; the lines of NCCL are shorter.
 MAX_LINE = 2048
+# Logs of one run of which such a line is kept, those that were read last.
+MAX_RESTS = 1024
 # The process of a rank that has been silent for longer may be gone, and its number reused.
 FRESH_SECONDS = 60.0
 # Files of more ranks, perhaps on one shared disk, are not read: rank 0 has put its environment into the record.
@@ -83,6 +85,7 @@ class RunTransport:
                 self._processes.clear()
                 self._shared.clear()
                 self._providers.clear()
+                self._rests.clear()
                 self.requested = Counter()
                 self._tries, self._world_size = TRIES, None
             self.run = run
@@ -98,10 +101,13 @@ class RunTransport:
         Of new processes no more are taken than there is room for; return how many were.
         """
         new = 0
-        data = self._rests.pop(source, b"") + data
-        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        if rest := data[end:][-MAX_LINE:]:
-            self._rests[source] = rest
+        with self._lock:
+            data = self._rests.pop(source, b"") + data
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            if rest := data[end:][-MAX_LINE:]:
+                self._rests[source] = rest
+                if len(self._rests) > MAX_RESTS:
+                    del self._rests[next(iter(self._rests))]
         data = data[:end]
         for line in parse_lines(data):
             with self._lock:

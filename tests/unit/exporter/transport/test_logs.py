@@ -16,6 +16,7 @@ from trainwarden.signals.tailing.template import Template
 from trainwarden_exporter.collectors.logs import reader
 from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
 from trainwarden_exporter.collectors.transport import collector, run_transport
+from trainwarden_exporter.core.shared_state import WatchedRun
 from trainwarden_exporter.sampling.blocking_io import MAX_BLOCKED
 
 
@@ -324,6 +325,23 @@ def test_a_log_that_names_many_providers_and_processes_makes_few_series(
     assert used["ofi", "made-up-0"] == 1
     assert sum(used.values()) == 500
     assert used["ofi", "other"] == 500 - run_transport.MAX_PROVIDERS
+
+
+def test_of_few_logs_the_line_that_is_not_complete_is_kept_and_none_of_an_earlier_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_transport, "MAX_RESTS", 2)
+    run = run_transport.RunTransport(WatchedRun("r", attempt="0"))
+    lines = [nccl("NET/OFI Selected Provider is efa", pid).encode() for pid in range(3)]
+    for source, line in enumerate(lines):
+        run.feed(str(source), line[:-20], 9)
+    for source, line in enumerate(lines):
+        run.feed(str(source), line[-20:], 9)
+    assert run.processes == 2
+    run.feed("0", lines[0][:-20], 9)
+    run.update(WatchedRun("r", attempt="1"))
+    run.feed("0", lines[0][-20:], 9)
+    assert run.processes == 0
 
 
 def test_a_user_with_many_processes_in_its_logs_leaves_room_for_those_of_another(
