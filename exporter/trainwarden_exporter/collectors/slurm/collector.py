@@ -122,7 +122,8 @@ class SlurmCollector:
             except SlurmError as error:
                 with self._lock:
                     self._errors[source, error.reason] += 1
-                    self._records.pop(source, None)
+                    for kind in (source, JOB_NODES) if source == JOBS else (source,):
+                        self._records.pop(kind, None)
                 if source == JOBS and self._settings.expect:
                     self._settings.expect({})
                 raise SlurmError(error.reason, label_text(error.message, 400)) from error

@@ -188,6 +188,7 @@ def test_jobs_that_cannot_be_read_leave_the_page_and_the_nodes_stay(slurm: FakeS
     page = collection.page().decode()
     assert 'trainwarden_collector_success{collector="slurm"} 0.0' in page
     assert "slurm_job_info" not in page
+    assert 'trainwarden_slurm_records{kind="job' not in page
     assert 'slurm_node_state{node="n1",state="mixed"} 1.0' in page
 
 
