@@ -27,7 +27,9 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _KUBERNETES_LABEL = re.compile(r"[a-zA-Z0-9](?:[-\w.]{0,61}[a-zA-Z0-9])?", re.ASCII)
 _KUBERNETES_NAME = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_KUBERNETES_LABEL.pattern}", re.ASCII)
 # How long after what happened it stays an alert.
-_SHOWN = re.compile(r"<\s*[\d.]+\)*\s+# values: (\S+_shown_seconds)")
+_SHOWN = re.compile(r"<\s*[\d.]+\)*\s+# values: (\S+_shown_seconds|scheduler\.time_limit_seconds)")
+# What a recording selects from: it is there for as long as that at most, unless an `or` adds something.
+_SELECTED_FROM = re.compile(r"\s*([\w:]+)\s+(?:and|unless)\s(?!.*\bor\b)", re.DOTALL)
 _FAULT_SHOWN = re.compile(r"(?:gpu|node|fabric)\.\w+_shown_seconds")
 # Routes, inhibitions and the remediator read these; others come with the series. A team's label of the same name would
 # replace them: two alerts of one rule with equal labels are an error, and the whole rule then raises nothing.
@@ -199,16 +201,19 @@ def _check_wait(
         raise given.wrong(f"less than the {longest:g} s for which it is shown ({names}), or it can never fire")
 
 
-def _shown(expr: str, recordings: Iterable[Mapping[str, Any]]) -> str:
+def _shown(expr: str, recordings: Sequence[Mapping[str, Any]]) -> str:
     """Return the value that states how long a rule is true; empty if none does.
 
-    It stands in the rule, or in the recording whose label the rule selects, such as a condition of a run.
+    It stands in the rule, in the recording whose label the rule selects, such as a condition of a run, or in what that
+    recording selects from.
     """
     exprs = [expr]
     for rule in recordings:
         stem = re.escape(rule["record"].rpartition(":")[0])
         if any(re.search(f'{stem}:\\w+{{{name}="{text}"', expr) for name, text in rule.get("labels", {}).items()):
             exprs.append(rule["expr"])
+    selected = {found[1] for found in map(_SELECTED_FROM.match, exprs) if found}
+    exprs += [rule["expr"] for rule in recordings if rule["record"] in selected]
     return next((stated[1] for stated in map(_SHOWN.search, exprs) if stated), "")
 
 

@@ -231,6 +231,16 @@ def refused_by_the_bundle(folder: Path, settings: str) -> str:
             "alerts: {TrainRunSucceeded: {for: 2h}}",
             "TrainRunSucceeded.for: '2h', expected less than the 3600 s for which it is shown (run.succeeded_shown_",
         ),
+        # Its condition selects from a recording that ends.
+        (
+            "alerts: {TrainRunFailed: {for: 6h}}",
+            "TrainRunFailed.for: '6h', expected less than the 21600 s for which it is shown (run.failed_shown_",
+        ),
+        # The job ends then.
+        (
+            "alerts: {TrainSlurmTimeLimitNear: {for: 1h}}",
+            "expected less than the 3600 s for which it is shown (scheduler.time_limit_seconds)",
+        ),
         (
             "alerts: {TrainGpuXidFatal: {for: 30m}}",
             "expected less than the 1800 s for which it is shown (gpu.xid_shown_",
@@ -252,6 +262,10 @@ def test_a_wait_or_a_share_by_which_an_alert_can_never_fire_is_refused(
         "{TrainNodeHungTask: {for: 14m}}",
         "{TrainNodeHungTask: {for: 0s}}",
         "{TrainRunSucceeded: {for: 30m}}",
+        "{TrainRunFailed: {for: 5h}}",
+        # Of the conditions these have no end.
+        "{TrainRunTimedOut: {for: 7h}}",
+        "{TrainRunStalled: {for: 7h}}",
         # What lasts has no end.
         "{TrainGpuRecoveryWanted: {for: 3h}}",
         # A part of its rules has no such end.
