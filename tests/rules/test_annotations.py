@@ -113,6 +113,16 @@ def test_the_summary_is_one_sentence_that_is_always_the_same(rule: dict[str, Any
 
 
 @of_alerts
+def test_a_count_reads_right_where_it_is_one(rule: dict[str, Any]) -> None:
+    for key, text in rule["annotations"].items():
+        of_one = re.sub(r"{{-? if gt \$value 1\.0 }}.*?{{ end }}", "", text)
+        of_one = re.sub(r"{{ else -?}}\s*records of .*?{{ end }}", "", of_one)
+        of_one = re.sub(r"""{{-? (?:printf "%.0f" )?\$value(?: \| printf "%.0f")? -?}}""", "1", of_one)
+        of_one = re.sub(r"{{[^{}]*}}", " x ", of_one)
+        assert not re.search(r"\b1\s+(?!of )(?:\w+\s+)?\w+s\b", of_one), key
+
+
+@of_alerts
 def test_its_labels_route_it(rule: dict[str, Any]) -> None:
     labels = rule["labels"]
     # An empty one takes a label off that only the texts need.
