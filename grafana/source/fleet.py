@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from grafana.source.frame import alerts, board, cluster, decisions
-from grafana.source.panels import FULL, Column, Query, Row, bands, graph, rows, stats
+from grafana.source.panels import FULL, OF_ROW, Column, Query, Row, bands, graph, rows, stats
 from grafana.source.style import EFFICIENCY, NONE_IS_BETTER, NONE_IS_GOOD, RUNBOOKS, Unit
 
 C = 'cluster=~"$cluster"'
-TO_RUN = "/d/train-run?var-run=${__value.raw:percentencode}&${cluster:queryparam}&${__url_time_range}"
-TO_NODE = "/d/train-node?var-node=${__value.raw:percentencode}&${cluster:queryparam}&${__url_time_range}"
+TO_RUN = f"/d/train-run?{OF_ROW}&var-run=${{__value.raw:percentencode}}&${{__url_time_range}}"
+TO_NODE = f"/d/train-node?{OF_ROW}&var-node=${{__value.raw:percentencode}}&${{__url_time_range}}"
 TO_RUNBOOK = f"{RUNBOOKS}/${{__value.raw}}.md"
 
 FLEET = board(
@@ -250,8 +250,8 @@ FLEET = board(
                     "Runs and sources that nobody sees",
                     "Runs whose record is not read any more, and what the remediator cannot read.",
                     [Column("run_id", "Run", link=TO_RUN), Column("source", "Source of the remediator")],
-                    Query(f"max by (run_id) (run:training_unobserved:info{{{C}}})"),
-                    Query(f"max by (source) (trainwarden_remediator_unable_to_judge{{{C}}} == 1)"),
+                    Query(f"max by (cluster, run_id) (run:training_unobserved:info{{{C}}})"),
+                    Query(f"max by (cluster, source) (trainwarden_remediator_unable_to_judge{{{C}}} == 1)"),
                     width=8,
                 ),
                 graph(

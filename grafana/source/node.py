@@ -100,7 +100,9 @@ NODE = board(
                         Column("severity", "Severity"),
                         Column("run_id", "Run", link=TO_RUN),
                     ],
-                    Query(f'max by (alertname, severity, run_id) (ALERTS{{alertstate="firing",severity!="none",{N}}})'),
+                    Query(
+                        f'max by (cluster, alertname, severity, run_id) (ALERTS{{alertstate="firing",severity!="none",{N}}})'
+                    ),
                     width=8,
                 ),
                 rows(
@@ -112,8 +114,8 @@ NODE = board(
                         Column("job_id", "Job"),
                         Column("gpu", "GPU"),
                     ],
-                    Query(f"max by (run_id, rank, gpu) (run_rank:training_rank:info{{{N}}})"),
-                    Query(f"max by (run_id, job_id, gpu) (slurm_gpu_job_info{{{I}}})"),
+                    Query(f"max by (cluster, run_id, rank, gpu) (run_rank:training_rank:info{{{N}}})"),
+                    Query(f"max by (cluster, run_id, job_id, gpu) (slurm_gpu_job_info{{{I}}})"),
                     width=8,
                 ),
                 rows(

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 SOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 FULL = 24
+# The field of a table that has the cluster of its row, for links. It is there in each row, for Grafana leaves a field that is
+# missing in the address as it is written: "All", which the variable takes, where the series have no cluster.
+LINKED_CLUSTER = "linked_cluster"
+OF_ROW = f"var-cluster=${{__data.fields.{LINKED_CLUSTER}:percentencode}}"
 Panel = stat.Panel | table.Panel | timeseries.Panel | statetimeline.Panel
 
 
@@ -32,7 +36,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a label, or the value of a query by its letter (`Value #A`)."""
+    """A column of a table: a label, or the value of a query by its letter (`Value #A`); `link` is that of its values."""
 
     source: str
     title: str
@@ -202,16 +206,29 @@ def rows(
             links = [{"title": "Open ${__value.text}", "url": column.link, "targetBlank": False}]
             properties.append(dashboard.DynamicConfigValue("links", links))
         panel.override_by_name(column.title, properties)
-    panel.with_transformation(dashboard.DataTransformerConfig(id_val="merge", options={}))
     names = {column.source: column.title for column in columns}
+    if any(OF_ROW in column.link for column in columns):
+        queries = tuple(_with_linked_cluster(query) for query in queries)
+        names[LINKED_CLUSTER] = LINKED_CLUSTER
+        hidden = [
+            dashboard.DynamicConfigValue("custom.hidden", value=True),
+            dashboard.DynamicConfigValue("custom.hideFrom.viz", value=True),  # from Grafana 12 on
+        ]
+        panel.override_by_name(LINKED_CLUSTER, hidden)
+    panel.with_transformation(dashboard.DataTransformerConfig(id_val="merge", options={}))
     keep = {"names": list(names)}
     panel.with_transformation(dashboard.DataTransformerConfig(id_val="filterFieldsByName", options={"include": keep}))
-    order = {column.source: number for number, column in enumerate(columns)}
+    order = {source: number for number, source in enumerate(names)}
     organized = {"indexByName": order, "renameByName": names, "excludeByName": {}}
     panel.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options=organized))
     for number, query in enumerate(queries):
         panel.with_target(_target(query, number, instant=True, as_table=True))
     return panel
+
+
+def _with_linked_cluster(query: Query) -> Query:
+    expr = f'label_join({query.expr}, "{LINKED_CLUSTER}", "", "cluster")'
+    return Query(f'label_replace({expr}, "{LINKED_CLUSTER}", "All", "{LINKED_CLUSTER}", "")', query.legend)
 
 
 def _describe(panel: Panel, title: str, description: str, width: int, height: int) -> None:

@@ -9,7 +9,7 @@ from grafana.source.style import EFFICIENCY, NONE_IS_BETTER, NONE_IS_GOOD, ONE_I
 
 C = 'cluster=~"$cluster"'
 P = "trainwarden_remediator"
-OF_INCIDENT = "run_id, job_id, attempt, failure_mode"
+OF_INCIDENT = "cluster, run_id, job_id, attempt, failure_mode"
 
 REMEDIATION = board(
     "train-remediation",
@@ -124,7 +124,7 @@ REMEDIATION = board(
                         Column("alert", "Alert"),
                         Column("Value", "For", Unit.SECONDS),
                     ],
-                    Query(f"time() - max by (run_id, alert) ({P}_alert_pending_timestamp_seconds{{{C}}})"),
+                    Query(f"time() - max by (cluster, run_id, alert) ({P}_alert_pending_timestamp_seconds{{{C}}})"),
                     width=12,
                 ),
                 rows(
@@ -159,7 +159,7 @@ REMEDIATION = board(
                         Column("failure_mode", "Failure"),
                         Column("Value", "Left", scale=Scale("red", ((1, "yellow"), (2, "green")))),
                     ],
-                    Query(f"min by (run_id, failure_mode) ({P}_budget_left{{{C}}})"),
+                    Query(f"min by (cluster, run_id, failure_mode) ({P}_budget_left{{{C}}})"),
                     width=8,
                 ),
                 rows(
@@ -171,7 +171,7 @@ REMEDIATION = board(
                         Column("scheduler", "Scheduler"),
                         Column("reason", "Reason"),
                     ],
-                    Query(f"max by (run_id, job_id, scheduler, reason) ({P}_recoverable{{{C}}} == 0)"),
+                    Query(f"max by (cluster, run_id, job_id, scheduler, reason) ({P}_recoverable{{{C}}} == 0)"),
                     width=10,
                 ),
                 graph(

@@ -162,7 +162,7 @@ RUN = board(
                         Column("remediate", "Restarts the run"),
                     ],
                     Query(
-                        f"max by (alertname, severity, node, remediate)"
+                        f"max by (cluster, alertname, severity, node, remediate)"
                         f' (ALERTS{{alertstate="firing",severity!="none",{R}}})'
                     ),
                     width=12,
@@ -181,7 +181,7 @@ RUN = board(
                     ],
                     Query(
                         f"""
-                        max by (why, rank, node) (
+                        max by (cluster, why, rank, node) (
                           label_replace(run_rank:training_absent:suspect{{{R}}}, "why", "has not joined the collective", "", "")
                           or label_replace(run_rank:training_suspect:node{{{R}}}, "why", "its process is gone or stuck", "", "")
                           or label_replace(run_rank:training_straggler:node{{{R}}}, "why", "slower than the others", "", "")
@@ -189,11 +189,11 @@ RUN = board(
                         """
                     ),
                     Query(
-                        "max by (why, ranks, node) (label_replace("
+                        "max by (cluster, why, ranks, node) (label_replace("
                         f'run_node:training_silent_ranks_seconds:max{{{R}}}, "why", "silent", "", ""))'
                     ),
                     Query(
-                        "max by (why, node, gpu, fault) (label_replace("
+                        "max by (cluster, why, node, gpu, fault) (label_replace("
                         f'gpu:gpu_fault:identified{{{R}}}, "why", "faulty GPU", "", ""))'
                     ),
                     width=12,
@@ -397,9 +397,9 @@ RUN = board(
                         Column("Value #B", "Step"),
                         Column("Value #C", "Silent for", Unit.SECONDS),
                     ],
-                    Query(f"max by (rank, node, gpu) (run_rank:training_rank:info{{{RANK}}})"),
-                    Query("max by (rank) " + _present("training_rank_step")),
-                    Query(f"min by (rank) (run_rank:training_heartbeat_silence_seconds:min{{{RANK}}})"),
+                    Query(f"max by (cluster, rank, node, gpu) (run_rank:training_rank:info{{{RANK}}})"),
+                    Query("max by (cluster, rank) " + _present("training_rank_step")),
+                    Query(f"min by (cluster, rank) (run_rank:training_heartbeat_silence_seconds:min{{{RANK}}})"),
                     width=12,
                 ),
             ],

@@ -22,6 +22,9 @@ DIFFERENCES = {
     r".*\.fieldConfig\.overrides links\[\d+\]\.\w+ is missing": (
         "a link of a value has title, url and targetBlank; the models give it the type of a link of the dashboard"
     ),
+    r"panels\[\d+\]\.fieldConfig\.overrides custom\.hideFrom\.viz is unknown": (
+        "tables of Grafana 12 hide a column by this; earlier ones by custom.hidden, which stands beside it"
+    ),
     r"panels\[\d+\]\.options\.(?:wideLayout|showPercentChange|percentChangeColorMode) is missing": (
         "later than 10.1: Grafana takes the default of the type of panel for what is not set"
     ),

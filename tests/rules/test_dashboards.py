@@ -155,6 +155,30 @@ def test_a_link_leads_to_a_dashboard_or_runbook_that_exists(path: Path) -> None:
 
 
 @of_dashboards
+def test_a_link_of_a_table_leads_to_the_cluster_of_its_row(path: Path) -> None:
+    """Not to the one that is chosen, which may be all: a run of that name may be in two."""
+    for panel in panels(dashboard(path)):
+        properties = [each for override in panel["fieldConfig"]["overrides"] for each in override["properties"]]
+        links = [link["url"] for each in properties if each["id"] == "links" for link in each["value"]]
+        linked = [url for url in links if url.startswith("/d/")]
+        assert all("var-cluster=${__data.fields.linked_cluster:percentencode}&" in url for url in linked), panel[
+            "title"
+        ]
+        if not linked:
+            continue
+        (kept,) = (each["options"] for each in panel["transformations"] if each["id"] == "filterFieldsByName")
+        assert "linked_cluster" in kept["include"]["names"]
+        for target in panel["targets"]:
+            made = re.fullmatch(
+                r'label_replace\(label_join\((.+), "linked_cluster", "", "cluster"\),'
+                r' "linked_cluster", "All", "linked_cluster", ""\)',
+                target["expr"],
+            )
+            assert made, target["expr"]
+            assert re.search(r"\b(?:by|on) \([\w, ]*\bcluster\b", made[1]), target["expr"]
+
+
+@of_dashboards
 def test_every_variable_is_used_and_every_one_that_is_used_exists(path: Path) -> None:
     names = {variable["name"] for variable in dashboard(path)["templating"]["list"]}
     used = {name for question in questions(path) for name in re.findall(r"\$(\w+)", question.expr)}
