@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 
 ALERT = "held job"
 _INTERVAL_SECONDS = 60.0
-# A call that is older is not taken for the cause of a hold.
-_LATEST_SECONDS = 3600.0
+# A call that is older is not taken for the cause of a hold. Much longer than a call may take: the wall clock may have
+# jumped since, or no remediator have run.
+_LATEST_SECONDS = 24 * 3600.0
 _HELD = "held without an incident"
 _OPEN, _NONE = "open", "none"
 

@@ -23,8 +23,8 @@ itself what no caller may do; it does not know what the remediator believes.
 `AnyOrder` proves these of one run whose scheduler ends and starts by two calls. machines.py has those of other
 schedulers: with a call for both (S2 and the doubt about single calls are its own), or that give a job a new id; of
 several runs, S3, S6 and S7 also across runs and storms; that are forgetful, S1 to S3 where a scheduler forgets what it
-has acknowledged; and of nodes with defects. mutations.py names the faults in the remediator that they have been seen to
-find.
+has acknowledged; of calls that take effect after all; and of nodes with defects. mutations.py names the faults in the
+remediator that they have been seen to find.
 """
 
 from __future__ import annotations
@@ -366,7 +366,8 @@ class AnyOrder(RuleBasedStateMachine):
     def a_person_answers(self, answer: str) -> None:
         """Approve or veto what waits for it."""
         simulation = self.simulation
-        waiting = [each for each in simulation.store.open_incidents() if each.state is State.PROPOSED and each.approval]
+        waits = (State.PROPOSED,) if answer == APPROVED else (State.PROPOSED, State.CAPTURING, State.PREPARING)
+        waiting = [each for each in simulation.store.open_incidents() if each.state in waits and each.approval]
         contradicted = [each for each in simulation.store.escalations() if each.approval == CONTRADICTED]
         for incident in [*waiting, *(contradicted if answer == APPROVED else ())]:
             if self._answer(incident, answer):

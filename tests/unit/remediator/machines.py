@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.unit.remediator.bad_nodes import DRAINED_AT_MOST, BadNodes
 from tests.unit.remediator.fake_driver import FakeDriver
 from tests.unit.remediator.histories import POLICIES, STATISTICS, AnyOrder
-from tests.unit.remediator.simulated_cluster import Cluster
+from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, Cluster
 from tests.unit.remediator.simulated_ray import SimulatedRayDriver
 from tests.unit.remediator.simulated_slurm import SimulatedSlurmDriver
 from trainwarden_remediator.act.drains import MARK, Drains
@@ -50,6 +50,24 @@ class SeveralInOneCall(AnyOrderOfSeveral):
     """The same for the local launcher."""
 
     two_phase = False
+
+
+class LateCalls(AnyOrder):
+    """Calls to end an attempt that take effect once nobody waits for them any more."""
+
+    @rule(number=st.integers(0, 9), requeued=st.booleans())
+    def a_call_takes_effect_after_its_incident_has_ended(self, number: int, requeued: bool) -> None:
+        """The run goes on by itself, or is started again by the scheduler, while the call is in doubt."""
+        cluster, driver = self._numbered(number), self.simulation.driver
+        self._let_everything_work()
+        cluster.hang()
+        driver.faults = ["very late"]
+        self._await(lambda: bool(cluster.late), answer=APPROVED)
+        if requeued:
+            cluster.requeue_by_slurm()
+        cluster.steps = True
+        self._pass(int(2 * DOUBT_SECONDS), lambda: cluster.state is JobState.HELD)
+        self.happened["held by a late call"] += cluster.state is JobState.HELD
 
 
 class Forgetful(AnyOrder):
@@ -374,6 +392,7 @@ class AnyOrderOfBadNodes(AnyOrder):
 SHARES: dict[type[AnyOrder], int] = {
     AnyOrder: 150,
     AnyOrderInOneCall: 90,
+    LateCalls: 15,
     Forgetful: 140,
     AnyOrderOfSeveral: 25,
     SeveralInOneCall: 15,

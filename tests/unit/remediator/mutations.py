@@ -159,7 +159,13 @@ MUTATIONS = (
         "if reading.state is JobState.ENDING:\n        return RestartProgress.BUSY",
         "if reading.state is JobState.ENDING:\n        return RestartProgress.READY",
     ),
-    _one("sweep: no job that is left held is found", "act/sweep.py", "if finding.step is not Step.LEAVE:", "if False:"),
+    _one(
+        "sweep: no job that is left held is found",
+        "act/sweep.py",
+        "if finding.step is not Step.LEAVE:",
+        "if False:",
+        "LateCalls",
+    ),
     _one(
         "page: a hand-over pages nobody",
         "act/transitions.py",

@@ -159,12 +159,16 @@ def test_a_call_that_ends_the_attempt_after_the_end_of_its_incident_is_undone(si
     assert simulation.cluster.violations == []
 
 
-def test_a_hold_that_may_be_a_persons_or_a_late_calls_is_left_and_pages_once(simulation: Simulation) -> None:
+@pytest.mark.parametrize("jump", [0.0, 7200.0, -7200.0])
+def test_a_hold_that_may_be_a_persons_or_a_late_calls_is_left_and_pages_once(
+    simulation: Simulation, jump: float
+) -> None:
     """SLURM has requeued the job, so the attempt that is held now is not the one that the call was about."""
     simulation.driver.faults = ["late"]
     simulation.driver.late_seconds = 3 * DOUBT_SECONDS
     simulation.tick(2)
     simulation.cluster.requeue_by_slurm()
+    simulation.clock.jump += jump  # as where no remediator ran meanwhile
     simulation.tick(int(6 * DOUBT_SECONDS))
     assert simulation.cluster.state is JobState.HELD
     assert simulation.our_starts == []
