@@ -26,7 +26,7 @@ from trainwarden_remediator.store.adoptions import adopt
 from trainwarden_remediator.store.answers import answer_approval
 from trainwarden_remediator.store.explain import account_as_json, account_as_text, account_of, decided_by
 from trainwarden_remediator.store.score import read_scores, score_as_json, score_as_text
-from trainwarden_remediator.store.switches import freeze, resume, unfreeze
+from trainwarden_remediator.store.switches import FREEZE, find, freeze, resume, unfreeze
 
 PROGRAM = "trainwarden-remediator"
 _MAX_LISTED = 10
@@ -155,23 +155,32 @@ def stop_restarts(state_dir: Path, run_id: str, reason: str, seconds: float | No
     if as_data:
         _print({"run_id": run_id or None, "by": by, "reason": reason, "until": until})
     else:
-        what = f"run {clean(run_id)}" if run_id else "all runs"
-        print(f"frozen: {what}, {f'until {to_iso(until)}' if until else 'until unfreeze'}")
+        print(f"frozen: {_scope(run_id)}, {f'until {to_iso(until)}' if until else 'until unfreeze'}")
     return 0
 
 
 def allow_restarts(state_dir: Path, run_id: str, *, as_data: bool) -> int:
-    """End what `freeze` began; 1 where nothing was frozen."""
+    """End what `freeze` began, and name what stays frozen by another freeze; 1 where nothing was frozen."""
     with _writing(state_dir) as connection:
         was_frozen = unfreeze(connection, run_id)
-    what = f"run {clean(run_id)}" if run_id else "all runs"
+        others = find(connection, FREEZE, time.time())
+    # A freeze of all runs holds for each; those of runs are ended one by one, as each may be of another person.
+    stays = [each for each in others if not run_id or not each.scope]
+    what = _scope(run_id)
     if as_data:
-        _print({"run_id": run_id or None, "was_frozen": was_frozen})
+        shown = [{"run_id": each.scope or None, "by": each.by, "reason": each.reason} for each in stays]
+        _print({"run_id": run_id or None, "was_frozen": was_frozen, "still_frozen": shown})
     elif was_frozen:
         print(f"no longer frozen: {what}")
     if not was_frozen:
         _complain(f"{what}: not frozen")
+    for each in stays:
+        _complain(f"{_scope(each.scope)} {'is' if each.scope else 'are'} still {each.text}")
     return 0 if was_frozen else 1
+
+
+def _scope(run_id: str) -> str:
+    return f"run {clean(run_id)}" if run_id else "all runs"
 
 
 def end_storms(state_dir: Path, *, as_data: bool) -> int:

@@ -207,6 +207,31 @@ def test_a_person_freezes_a_run_and_it_is_not_restarted_until_unfrozen(
     simulation.close()
 
 
+def test_what_stays_frozen_by_another_freeze_is_named_when_one_is_ended(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A freeze of all runs and that of one may be of two people: each is ended by its own command."""
+    folder = f"--state-dir={tmp_path / 'state'}"
+    simulation.tick()
+    assert main(["freeze", folder, f"--run-id={RUN}", "--reason=I look at it"]) == 0
+    capsys.readouterr()
+    assert main(["unfreeze", folder, "--all"]) == 1
+    said = capsys.readouterr().err
+    assert "all runs: not frozen" in said
+    assert f"run {RUN} is still frozen by " in said
+    assert "I look at it" in said
+
+    assert main(["freeze", folder, "--all"]) == 0
+    capsys.readouterr()
+    assert main(["unfreeze", folder, f"--run-id={RUN}", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [each["run_id"] for each in json.loads(shown.out)["still_frozen"]] == [None]
+    assert "all runs are still frozen by " in shown.err
+    assert main(["unfreeze", folder, "--all"]) == 0
+    assert capsys.readouterr() == ("no longer frozen: all runs\n", "")
+    simulation.close()
+
+
 def test_a_user_without_a_name_may_freeze_as_well(
     simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
