@@ -117,16 +117,16 @@ class Watcher:
             self._print_events(incident)
 
     def _print_events(self, incident: Mapping[str, Any]) -> None:
-        identity = str(incident["id"])
+        identity, events = str(incident["id"]), incident["events"]
         seen = self._events_seen.get(identity, 0)
-        if seen == 0:
-            self._catch_up(float(incident["created"]))
-            self._print_decision(incident)
-        for event in incident["events"][seen:]:
+        decided = next((number for number, event in enumerate(events) if event["state"] != "RECEIVED"), None)
+        for number, event in list(enumerate(events))[seen:]:
             detail = f": {event['detail']}" if event.get("detail") else ""
             self._catch_up(float(event["time"]))
             self._terminal.event("remediate", f"{event['state']}{detail}")
-        self._events_seen[identity] = len(incident["events"])
+            if number == decided:
+                self._print_decision(incident)
+        self._events_seen[identity] = len(events)
 
     def _print_decision(self, incident: Mapping[str, Any]) -> None:
         decision = _DECISIONS.get(incident["action"], incident["action"])

@@ -42,6 +42,7 @@ INCIDENT = {
     "created": 10.0,
     "events": [
         {"time": 10.0, "state": "RECEIVED", "detail": ""},
+        {"time": 11.0, "state": "PROPOSED", "detail": "restart: policy"},
         {"time": 12.0, "state": "COMMITTED", "detail": ""},
         {"time": 14.0, "state": "VERIFYING", "detail": "the new start is running"},
     ],
@@ -63,8 +64,9 @@ def test_what_a_decision_led_to_comes_between_the_decision_and_its_result(tmp_pa
     kinds = [line.split("] ")[1].split()[:2] for line in stream.getvalue().splitlines()]
     assert kinds == [
         ["restart", "failed"],
-        ["decision", "restart"],
         ["remediate", "RECEIVED"],
+        ["remediate", "PROPOSED:"],
+        ["decision", "restart"],
         ["remediate", "COMMITTED"],
         ["restart", "is"],
         ["remediate", "VERIFYING:"],
