@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trainwarden_remediator.drivers.driver import (
+    Absent,
     CallOutcome,
     Driver,
     JobState,
@@ -13,6 +14,7 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     Shape,
 )
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Incident
 from trainwarden_remediator.observe.world import Clock
 from trainwarden_remediator.store.calls import Call
@@ -58,14 +60,21 @@ class Exclusions:
         return {**present, **new}
 
     def end(self, driver: Driver, jobs: Iterable[ScheduledJob]) -> None:
-        """Take back what is over, of jobs that wait: SLURM changes no other. Those that are gone are forgotten."""
+        """Take back what is over, of jobs that wait: SLURM changes no other. Those that are gone are forgotten.
+
+        `jobs` are those that the scheduler lists; one that it leaves out is read by itself, as it may be hidden.
+        """
         noted = self._store.exclusions.of_scheduler(driver.name)
         listed = {job.job_id: job for job in jobs} if noted else {}
         for job_id, nodes in noted.items():
-            job = listed.get(job_id)
-            if job is None or job.state in (JobState.CANCELLED, JobState.COMPLETED):
+            job = listed.get(job_id) or driver.job(job_id)
+            if isinstance(job, Unknown):
+                continue
+            if isinstance(job, Absent) or job.state in (JobState.CANCELLED, JobState.COMPLETED):
                 self._store.exclusions.forget(driver.name, job_id, nodes)
                 continue
+            if job.run_id is None:
+                continue  # its mark was taken away: it is not certain whose job it is
             over = tuple(node for node, each in nodes.items() if self._is_over(each.until))
             present = tuple(node for node in over if node in (job.excluded_nodes or ()))
             if present and job.state is JobState.WAITING and job.refusal is None:

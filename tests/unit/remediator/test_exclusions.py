@@ -66,3 +66,32 @@ def test_what_a_process_that_died_has_excluded_is_its_own_still(simulation: Simu
     simulation.cluster.state = JobState.WAITING
     simulation.tick(70, every=5)
     assert simulation.cluster.excluded == {"users"}
+
+
+def test_those_of_a_job_that_is_not_listed_stay_until_it_is_seen_to_be_gone(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SLURM lists no job of a hidden partition to others, and shows one that is asked for by its id."""
+    _restart_elsewhere(simulation, "bad1", hours=1)
+    monkeypatch.setattr(simulation.driver, "jobs", list)
+
+    def noted() -> set[str]:
+        return set(simulation.store.exclusions.of_scheduler("sim").get("17", {}))
+
+    simulation.tick(70, every=5)
+    assert noted() == {"bad1"}
+    simulation.driver.down = True
+    simulation.tick(70, every=5)
+    assert noted() == {"bad1"}, "what is unknown is not gone"
+    simulation.driver.down = False
+    simulation.clock.elapsed += HOUR
+    simulation.cluster.state = JobState.WAITING
+    simulation.tick(70, every=5)
+    assert (simulation.cluster.excluded, noted()) == ({"users"}, set())
+
+
+def test_those_of_a_job_that_is_gone_are_forgotten(simulation: Simulation) -> None:
+    _restart_elsewhere(simulation, "bad1", hours=None)
+    simulation.cluster.lost = True
+    simulation.tick(70, every=5)
+    assert simulation.store.exclusions.of_scheduler("sim") == {}
