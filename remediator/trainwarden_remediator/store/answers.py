@@ -27,6 +27,8 @@ _APPROVED_AGAINST_FACTS = _OF_ATTEMPT.where(
     sa.or_(sa.bindparam("high_water", type_=sa.Float).is_(None), incidents.c.step_before >= sa.bindparam("high_water")),
 )
 _VETOED = _OF_ATTEMPT.where(approvals.c.answer == VETOED)
+# A restart in these states has begun, and has ended nothing before its first call.
+_BEGUN = (State.CAPTURING, State.PREPARING)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
     contradicted = incident.state is State.ESCALATED and incident.approval == CONTRADICTED
     if contradicted and answer != APPROVED:
         return "nothing is restarted without an approval; ack ends the page"
-    if incident.state is not State.PROPOSED and not contradicted:
+    # Each check before the call that ends the attempt reads a veto, so that one counts until that call is decided.
+    vetoes_in_time = answer == VETOED and incident.state in _BEGUN and not incident.calls
+    if incident.state is not State.PROPOSED and not contradicted and not vetoes_in_time:
         return f"it waits for nobody: it is {incident.state.value}"
     if not incident.approval:
         return "it waits for nobody: freeze holds it back"

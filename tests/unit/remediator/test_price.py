@@ -175,6 +175,32 @@ def test_a_veto_that_was_accepted_as_the_restart_began_ends_it_before_the_call(
     assert only(sim).reason.startswith("vetoed by ")
 
 
+def test_a_veto_counts_while_the_ranks_show_where_they_stand(priced: Callable[..., Simulation]) -> None:
+    sim = priced(veto_seconds=300)
+    sim.captures.seconds = 20
+    sim.clock.elapsed += 300
+    sim.tick(5)
+    assert only(sim).state is State.CAPTURING
+    assert say(sim, "approve") == 1, "it has begun"
+    assert say(sim, "veto") == 0
+    sim.tick(60)
+    assert (only(sim).state, sim.driver.calls) == (State.SUPPRESSED, [])
+    assert only(sim).reason.startswith("vetoed by ")
+
+
+def test_a_veto_comes_too_late_once_the_call_was_made(
+    priced: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim = priced(veto_seconds=300)
+    sim.driver.faults = ["dropped"]
+    sim.clock.elapsed += 300
+    sim.tick(5)
+    assert sim.driver.calls == ["prepare: dropped"]
+    capsys.readouterr()
+    assert say(sim, "veto") == 1
+    assert f"it waits for nobody: it is {only(sim).state.value}" in capsys.readouterr().err
+
+
 def _another(alert: Alert) -> Alert:
     return Alert({**alert.labels, "alertname": "TrainStartupHung"}, alert.starts_at)
 
