@@ -37,6 +37,11 @@ NOT_RESTARTED = "not restarted"
 RESUBMITTED = "resubmitted"
 # That a run is going to be restarted is no news while a storm keeps that from being begun.
 _IS_HELD = sa.and_(outbox.c.kind == DECISION, outbox.c.incident_id.in_(IN_STORM))
+# That a run needs a person is no news once its page has ended; it is again where the incident pages anew.
+_PAGES_NO_MORE = sa.and_(
+    outbox.c.kind == HAND_OVER, outbox.c.incident_id.in_(sa.select(incidents.c.id).where(~incidents.c.paging))
+)
+_WAITS = sa.and_(outbox.c.state == "pending", ~_IS_HELD, ~_PAGES_NO_MORE)
 _WITHDRAWN = (
     outbox.update()
     .where(outbox.c.incident_id == sa.bindparam("of"), outbox.c.kind == DECISION, outbox.c.state == "pending")
@@ -137,10 +142,7 @@ class Outbox:
         # A time further away than any delay was noted before the clock was set back.
         is_due = sa.or_(not_before <= now, not_before > now + LONGEST_DELAY_SECONDS)
         query = (
-            sa.select(outbox)
-            .where(outbox.c.channel == channel, outbox.c.state == "pending", is_due, ~_IS_HELD)
-            .order_by(outbox.c.number)
-            .limit(limit)
+            sa.select(outbox).where(outbox.c.channel == channel, _WAITS, is_due).order_by(outbox.c.number).limit(limit)
         )
         file_of(self._engine).check()
         with self._reading.begin() as connection:
@@ -165,7 +167,7 @@ class Outbox:
         """Return what waits, by channel; 0 since 0 where nothing does."""
         query = (
             sa.select(outbox.c.channel, sa.func.count(), sa.func.min(outbox.c.created))
-            .where(outbox.c.state == "pending", ~_IS_HELD)
+            .where(_WAITS)
             .group_by(outbox.c.channel)
         )
         found = dict.fromkeys(self.channels, Waiting(0, 0.0))
@@ -176,14 +178,19 @@ class Outbox:
         return found
 
     def prune(self) -> None:
-        """Delete the messages that are over since a week; give up those of a day ago by a channel that is no more."""
+        """Delete the messages that are over since a week; give up those of a day ago that nobody is to get any more."""
         now = self._clock.now()
-        of_none = sa.and_(outbox.c.channel.not_in(self.channels), outbox.c.created <= now - EXPIRES_SECONDS)
-        given_up = {"state": "expired", "error": "the channel is not configured any more"}
+        over = {
+            "the channel is not configured any more": outbox.c.channel.not_in(self.channels),
+            "its page has ended": _PAGES_NO_MORE,
+        }
+        of_yesterday = sa.and_(outbox.c.state == "pending", outbox.c.created <= now - EXPIRES_SECONDS)
         with self._engine.begin() as connection:
-            connection.execute(outbox.update().where(outbox.c.state == "pending", of_none).values(**given_up))
-            over = sa.and_(outbox.c.state != "pending", outbox.c.created < now - _KEPT_SECONDS)
-            connection.execute(outbox.delete().where(over))
+            for reason, which in over.items():
+                values = {"state": "expired", "error": reason}
+                connection.execute(outbox.update().where(of_yesterday, which).values(**values))
+            of_last_week = sa.and_(outbox.c.state != "pending", outbox.c.created < now - _KEPT_SECONDS)
+            connection.execute(outbox.delete().where(of_last_week))
 
     def _pages(self, message: Message) -> bool:
         if message.kind != HAND_OVER:

@@ -274,6 +274,27 @@ def test_that_a_person_is_needed_is_told_for_as_long_as_it_pages(people: Told2Pe
     assert page.paging
 
 
+def test_that_a_person_is_needed_is_not_told_once_its_page_has_ended(people: Told2People) -> None:
+    """Slack was away meanwhile."""
+    people.simulation.driver.faults = ["refused"]
+    people.simulation.settle()
+    people.channel.fault = NotSent("no answer")
+    people.notifier.deliver()
+    people.simulation.cluster.cancel()
+    people.simulation.tick(5)
+    assert people.simulation.store.escalations() == []
+    people.channel.fault = None
+    people.simulation.clock.elapsed += 60
+    people.notifier.deliver()
+    assert people.channel.titles == [f"Restarting run {RUN}"]
+    assert people.metric("messages_pending") == 0
+    people.simulation.clock.elapsed += 9 * 24 * 3600
+    people.outbox.prune()
+    people.outbox.prune()
+    with people.engine.begin() as connection:
+        assert connection.execute(sa.text("SELECT COUNT(*) FROM outbox")).scalar_one() == 0
+
+
 def test_that_a_page_has_ended_is_no_hand_over(people: Told2People) -> None:
     """After a week the message of then is deleted, and its mark with it: it went out once more."""
     people.simulation.driver.faults = ["refused"]
