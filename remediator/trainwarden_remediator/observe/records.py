@@ -26,8 +26,10 @@ T = TypeVar("T")
 # A record that was not written for longer is of a process that is gone or stopped.
 _LIVE_SECONDS = 30.0
 _TIMEOUT_SECONDS = 2.0
-# Each costs a thread that cannot be ended. Where more are blocked, all of the file system is gone.
-_MAX_BLOCKED = 16
+# Folders that do not answer; each costs a thread that cannot be ended. Where more are blocked, none is asked.
+_MAX_BLOCKED = 128
+# A folder is waited for the less long the more of them are blocked, down to this part of the time.
+_LEAST_PART = 20
 
 
 class Records:
@@ -61,8 +63,8 @@ class Records:
             finally:
                 ended.set()
 
-        # Several that block at once are of one file system: together they must not hold the loop up.
-        timeout = self._timeout / 4 if blocked else self._timeout
+        # Many may block at once, as those of one file system: together they must not hold the loop up.
+        timeout = self._timeout / min(1 + len(blocked), _LEAST_PART)
         try:
             return call_with_deadline(work, timeout, thread_name="record")
         except DeadlineExceeded:

@@ -61,9 +61,18 @@ def test_a_folder_that_does_not_answer_is_unknown_and_tried_again_once_it_has_an
     wait_until(lambda: records.complete(reported(RUN)) is False)
 
 
+def test_however_many_folders_do_not_answer_the_others_are_read(tmp_path: Path, dead: DeadFolder) -> None:
+    """As those of one of several file systems on which runs have their folders."""
+    records = Records(tmp_path, timeout=0.2)
+    dead.of = {f"run-{number}" for number in range(30)}
+    assert all(isinstance(records.complete(reported(run_id)), Unknown) for run_id in dead.of)
+    # It has little time by now, and may need more than one try beside other work of the machine.
+    wait_until(lambda: records.complete(reported("another")) is False)
+
+
 def test_where_all_folders_are_gone_no_more_threads_are_left_behind(tmp_path: Path, dead: DeadFolder) -> None:
     records = Records(tmp_path, timeout=0.01)
-    dead.of = {f"run-{number}" for number in range(40)}
+    dead.of = {f"run-{number}" for number in range(module._MAX_BLOCKED + 20)}
     found = [records.complete(reported(run_id)) for run_id in dead.of]
     assert all(isinstance(each, Unknown) for each in found)
     assert sum(each.name == "record" for each in threading.enumerate()) <= module._MAX_BLOCKED
