@@ -11,13 +11,16 @@ import shlex
 import threading
 import time
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from trainwarden.checkpoint import verify
 from trainwarden.checkpoint.paths import is_remote
 from trainwarden.checkpoint.verdict import TRUSTS, Trust
+from trainwarden.record.attempt import last_progress
+from trainwarden.record.document import Unreadable
 from trainwarden.record.metadata import Metadata, read_metadata
-from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.progress import Progress, read_checkpointed, read_progress
 from trainwarden.record.resume import read_choice
 from trainwarden.record.superseded import overwritten
 from trainwarden_remediator.incidents.incident import clean
@@ -61,10 +64,12 @@ def resume_point(record: Path, attempt_key: str, trust: str | None, seconds: flo
         seconds: for all of it.
     """
     deadline = time.monotonic() + seconds
-    progress, own_trust = read_progress(record), _trust_of(record, attempt_key)
+    progress, own_trust = last_progress(record), _trust_of(record, attempt_key)
     if own_trust is None:
         return ResumePoint(UNKNOWN, "the run chooses its checkpoint itself")
-    known = progress.known_checkpoints() if isinstance(progress, Progress) else ()
+    known = progress.known_checkpoints() if progress else ()
+    if progress is None and isinstance(damaged := read_progress(record), Unreadable):
+        return ResumePoint(UNVERIFIED, f"which checkpoints it has is unknown: {clean(str(damaged), _MAX_TEXT)}")
     if not known:
         return ResumePoint(UNKNOWN, "no checkpoint is recorded")
     if any(is_remote(each.path) for each in known):
@@ -165,10 +170,10 @@ class ResumePoints:
 
 def _state_of(record: Path) -> object:
     """Return what changes with the checkpoints of a record: their paths, sizes and times."""
-    progress = read_progress(record)
-    known = progress.known_checkpoints() if isinstance(progress, Progress) else ()
+    documents = (read_progress(record), read_checkpointed(record))
+    known = [each.known_checkpoints() for each in documents if isinstance(each, Progress)]
     found: list[object] = []
-    for each in known:
+    for each in chain.from_iterable(known):
         status = None
         if not is_remote(each.path):
             with contextlib.suppress(OSError):

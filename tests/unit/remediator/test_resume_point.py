@@ -46,6 +46,21 @@ def test_the_newest_complete_one_is_named_and_what_is_damaged_is_left_out(tmp_pa
     assert "left out: step 50" in found.text
 
 
+def test_where_the_progress_is_damaged_the_checkpoints_are_those_that_the_run_finds_then(tmp_path: Path) -> None:
+    """The attempt was ended as one without a checkpoint, and the run then resumed from one that nobody had verified."""
+    _record(tmp_path, {30: WHOLE, 40: WHOLE[:-1]})
+    kept = (tmp_path / "progress.json").rename(tmp_path / "checkpoint.json")
+    (tmp_path / "progress.json").write_text("{")
+    found = resume_point(tmp_path, KEY, None, 30)
+    assert (found.verdict, found.step) == ("complete", 30)
+    kept.unlink()
+    found = resume_point(tmp_path, KEY, None, 30)
+    assert found.verdict == "unverified", "damaged is not empty"
+    assert found.text.startswith(f"which checkpoints it has is unknown: {tmp_path}/progress.json")
+    (tmp_path / "progress.json").unlink()
+    assert resume_point(tmp_path, KEY, None, 30).verdict == "unknown"
+
+
 def test_what_cannot_be_verified_stops_unless_the_owner_or_the_policy_vouches(tmp_path: Path) -> None:
     _record(tmp_path, {40: b"no header"}, "pkl")
     found = resume_point(tmp_path, KEY, None, 30)
