@@ -40,6 +40,14 @@ class Restart:
         return self.driver.job(self.target.job_id)
 
     @property
+    def replaced(self) -> ScheduledJob:
+        """The same; where the scheduler has forgotten it, as some minutes after its end, what is known of it."""
+        job, target = self.job, self.target
+        if isinstance(job, ScheduledJob):
+            return job
+        return ScheduledJob(target.job_id, target.run_id, target.generation, JobState.CANCELLED, "", shape=target.shape)
+
+    @property
     def progress(self) -> RestartProgress:
         """How far the replacement has come."""
         return restart_progress(self.driver, self.target)

@@ -147,7 +147,7 @@ class Starting:
         if target.shape.gives_new_job:
             jobs = restart.driver.jobs()
             others = jobs if isinstance(jobs, Unknown) else [job for job in jobs if job.submission != incident.id]
-            goes_on = successor(restart.job, others)
+            goes_on = successor(restart.replaced, others)
             if isinstance(goes_on, Wait):
                 return self._transitions.wait(incident, goes_on.reason)
             if goes_on is not None:

@@ -66,7 +66,9 @@ class Objections:
         job = driver.job(key.job_id)
         objection = scheduler_objection(run.run_id, key.generation, job, run.failure) or self._of_owner(run, job)
         objection = objection or self._of_canary(run, job)
-        return objection or successor(job, driver.jobs() if self.jobs is None else self.jobs)
+        if objection is not None or not isinstance(job, ScheduledJob):
+            return objection
+        return successor(job, driver.jobs() if self.jobs is None else self.jobs)
 
     def _confirmed(self, run: Evidence) -> Evidence:
         """Return the record whose attempt the scheduler confirms, where several claim the run; else the newest."""
@@ -105,19 +107,17 @@ class Objections:
         )
 
 
-def successor(job: Reading, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Refuse | None:
+def successor(job: ScheduledJob, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Refuse | None:
     """Refuse where another job works for the run, or will although this one waits: two would write its checkpoints.
 
     Chains of jobs go on by themselves: `afterany`, an array with `%1`. One that waits for this job by a dependency, or
-    as `singleton`, goes on waiting while this one is requeued.
+    as `singleton`, goes on waiting while this one is requeued. Where its user is known, jobs of others do not count.
     """
-    if not isinstance(job, ScheduledJob):
-        return None
     if isinstance(jobs, Unknown):
         return Wait(jobs.reason)
     ending = None
     for other in jobs:
-        if (other.run_id, other.user) != (job.run_id, job.user) or other.job_id == job.job_id:
+        if other.run_id != job.run_id or other.job_id == job.job_id or job.user not in (None, other.user):
             continue
         if other.state is JobState.ENDING:  # it may be over then, or requeued
             ending = Wait(f"job {other.job_id} is marked with the run too and is {other.scheduler_state}")
@@ -164,7 +164,6 @@ class Recheck:
     def against(self, incident: Incident) -> Wait | Refuse | None:
         """Return why the attempt of the incident must not be ended now; None if nothing forbids it."""
         if (by := self._store.answers.vetoed(incident.id)) is not None:
-            # An answer is taken in PROPOSED alone. Where the restart began meanwhile, it counts all the same.
             return Refuse(f"vetoed by {by}")
         if frozen := self._store.switches.frozen(incident.run_id):
             return NotNow(frozen)

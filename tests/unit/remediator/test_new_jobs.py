@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS, RUN
 from tests.unit.remediator.simulation import Make, Simulation
-from trainwarden_remediator.drivers.driver import JobState, ScheduledJob, Shape
+from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob, Shape
 from trainwarden_remediator.incidents.incident import Action, State
 from trainwarden_remediator.store.exclusions import Exclusion
 from trainwarden_remediator.store.switches import freeze
@@ -185,6 +185,25 @@ def test_a_user_who_submits_the_run_meanwhile_is_left_to_it(make: Make, monkeypa
     assert simulation.our_starts == []
     [job] = simulation.cluster.submissions.values()
     assert job.state is JobState.CANCELLED
+
+
+@both_shapes
+def test_so_is_one_whose_old_job_the_scheduler_has_forgotten_meanwhile(
+    make: Make, monkeypatch: pytest.MonkeyPatch, shape: Shape
+) -> None:
+    """slurmctld forgets a job five minutes after its end (MinJobAge)."""
+    simulation = make(shape=shape)
+    while simulation.cluster.state is not JobState.ENDING:
+        simulation.tick()
+    shown, theirs = simulation.driver.job, ScheduledJob("99", RUN, 0, JobState.RUNNING, "running", user=1000)
+
+    def job(job_id: str) -> Reading:
+        return Absent() if simulation.cluster.state is JobState.CANCELLED and job_id == "17" else shown(job_id)
+
+    monkeypatch.setattr(simulation.driver, "job", job)
+    monkeypatch.setattr(simulation.driver, "jobs", lambda: [theirs])
+    assert simulation.settle()[0].state is State.ADOPTED
+    assert simulation.our_starts == []
 
 
 def test_a_persons_hold_of_the_new_job_is_kept_and_paged(make: Make) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from trainwarden_remediator.decide.verdict import Refuse, Wait
-from trainwarden_remediator.drivers.driver import Absent, JobState, ScheduledJob
+from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import successor
 
@@ -52,4 +52,7 @@ def test_a_job_that_does_not_go_on_with_the_run_forbids_nothing(other: Scheduled
 
 def test_where_the_list_of_jobs_may_lack_one_it_waits() -> None:
     assert isinstance(successor(ENDED, Unknown("no answer")), Wait)
-    assert successor(Absent(), Unknown("no answer")) is None
+
+
+def test_where_the_user_of_the_job_is_forgotten_a_job_of_anybody_goes_on_with_it() -> None:
+    assert isinstance(successor(replace(ENDED, user=None), [_other(JobState.RUNNING)]), Refuse)
