@@ -125,7 +125,7 @@ def test_an_alert_about_a_node_names_it_and_its_device(alertmanager: Alertmanage
         "Reason: GPU 3 of gpu-7 has fallen off the bus.",
     ]
     assert lines[4:9] == [
-        "Node: gpu-7",
+        "Node: gpu-7 (gpu-7:9745)",
         "GPU: 3",
         "Device: rdmap16s27",
         "Cluster: c-node",

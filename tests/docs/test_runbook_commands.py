@@ -43,7 +43,7 @@ def calls(program: str) -> list[str]:
     """Every call of a program in the runbooks, also beside others in a line, without what its output is piped into."""
     lines = [line for path in RUNBOOKS for block in blocks(path) for line in block.replace("\\\n", " ").splitlines()]
     parts = [part.strip() for line in lines for part in re.split(r"[;|]", re.sub(r"(?:^|\s+)#\s.*$", "", line))]
-    parts = [re.sub(r"^(?:time|timeout \d+) ", "", part) for part in parts]
+    parts = [re.sub(r"^(?:time|(?:do )?timeout (?:-s KILL )?\d+) ", "", part) for part in parts]
     return [part for part in dict.fromkeys(parts) if re.match(rf"{re.escape(program)}(?: |$)", part)]
 
 
@@ -66,6 +66,21 @@ def test_the_shell_reads_every_block() -> None:
     script = "\n".join(f"{{\n{block}\n}}" for path in RUNBOOKS for block in blocks(path))
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CHANGES = re.compile(
+    r"scancel|kill|umount|mount .*\S|reboot|modprobe|nvidia-smi -r|scontrol (?!show|ping)|systemctl (?!status|show)"
+)
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_who_pastes_a_diagnosis_changes_nothing(path: Path) -> None:
+    """What drains, ends, releases or mounts stands under Fix; a file that was written to see whether one can goes."""
+    diagnosis = path.read_text(encoding="utf-8").partition("## Diagnosis\n")[2].partition("\n## ")[0]
+    lines = [re.sub(r"\s+#\s.*$", "", line) for line in re.findall(r"^    (.+)$", diagnosis, re.MULTILINE)]
+    parts = [part.strip() for line in lines for part in re.split(r"[;|&]+", line)]
+    assert [part for part in parts if CHANGES.match(part)] == []
+    assert all(f"&& rm {made} " in f"{line} " for line in lines for made in re.findall(r"\btouch (\S+)", line))
 
 
 @pytest.mark.tools
