@@ -123,6 +123,16 @@ def test_a_count_reads_right_where_it_is_one(rule: dict[str, Any]) -> None:
 
 
 @of_alerts
+def test_a_command_takes_what_a_user_may_have_named_as_one_word(rule: dict[str, Any]) -> None:
+    """The job id of a record and a submission id are texts of a user; SLURM's own ids are numbers."""
+    text = rule["annotations"]["action"]
+    named = set(re.findall(r"(?:scancel|ray job \w+) (?:{{ end }})?{{ (\S+) }}", text))
+    assert named <= ({"$labels.job_id"} if rule["alert"] == "TrainJobGpusIdle" else {"."})  # that one is SLURM's
+    if "." in named:
+        assert 'with reReplaceAll "[^A-Za-z0-9_.-]" "_" $labels.' in text
+
+
+@of_alerts
 def test_its_labels_route_it(rule: dict[str, Any]) -> None:
     labels = rule["labels"]
     # An empty one takes a label off that only the texts need.
