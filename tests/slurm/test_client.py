@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import Cluster
+from tests.users import NOBODY, needs_root
 from tests.waiting import wait_until
 from trainwarden.clients.slurm.client import SlurmClient, UnreadableRecord, find_commands
 from trainwarden.clients.slurm.jobs import SlurmJob
@@ -235,6 +236,24 @@ def test_a_run_that_the_next_job_of_its_chain_goes_on_with_is_left_to_it(
     assert isinstance(refusal, Refuse)
     assert f"job {follower} is marked with the run too" in refusal.reason
     cluster.run("scancel", follower)
+
+
+@needs_root
+def test_a_job_of_a_hidden_partition_is_listed_for_an_ordinary_user(
+    submit: Callable[..., str], cluster: Cluster, tmp_path: Path
+) -> None:
+    """It may go on with a run, or be left held. Before 24.05 `squeue --json` listed it also without `--all`."""
+    cluster.run("scontrol", "create", "PartitionName=hidden", "Nodes=ALL", "Hidden=YES")
+    cluster.folder.chmod(0o755)
+    squeue = tmp_path / "squeue"
+    as_nobody = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
+    squeue.write_text(f'#!/bin/sh\nexec {as_nobody} {cluster.bin}/squeue "$@"\n', encoding="utf-8")
+    squeue.chmod(0o755)
+    job_id = submit("--partition=hidden", "--hold")
+    jobs = SlurmClient({"squeue": str(squeue)}, 60.0).jobs()
+    assert job_id in {job.job_id for job in jobs if isinstance(job, SlurmJob)}
+    cluster.run("scancel", job_id)
+    cluster.run("scontrol", "delete", "PartitionName=hidden")
 
 
 def _listed(driver: SlurmDriver, *job_ids: str) -> list[ScheduledJob]:

@@ -62,7 +62,7 @@ class Exclusions:
     def end(self, driver: Driver, jobs: Iterable[ScheduledJob]) -> None:
         """Take back what is over, of jobs that wait: SLURM changes no other. Those that are gone are forgotten.
 
-        `jobs` are those that the scheduler lists; one that it leaves out is read by itself, as it may be hidden.
+        `jobs` are those that are marked with a run; another one may be there all the same, and is read by itself.
         """
         noted = self._store.exclusions.of_scheduler(driver.name)
         listed = {job.job_id: job for job in jobs} if noted else {}

@@ -104,7 +104,7 @@ class SlurmDriver:
         return None if uid in self._users else f"job {job_id} belongs to uid {uid}; see --slurm-allow-user"
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:
-        """Return the jobs that carry the mark of a run, but those of hidden partitions; reads a list of all."""
+        """Return the jobs that carry the mark of a run; reads a list of all."""
         found = self._queue.all()
         return found if isinstance(found, Unknown) else [self._as_job(job) for job in found if job.run_id]
 
@@ -118,7 +118,7 @@ class SlurmDriver:
         jobs = self.jobs()
         if isinstance(jobs, Unknown):
             return jobs
-        stored = self.job(target.successor) if target.successor else None  # the list leaves out hidden partitions
+        stored = self.job(target.successor) if target.successor else None  # the list may lack it
         if isinstance(stored, Unknown):
             return stored
         found = {job.job_id: job for job in (*jobs, stored) if isinstance(job, ScheduledJob)}

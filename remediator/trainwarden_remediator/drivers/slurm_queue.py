@@ -67,14 +67,14 @@ class SlurmQueue:
         if job_id not in self._jobs and not self._complete:
             self._read()
         if job_id not in self._jobs and self._problem is None:
-            # The list of all leaves out jobs of hidden partitions, which squeue shows where it is given their id.
+            # It counts as gone only where squeue does not show it by its id either.
             self._read_one(job_id)
         if job_id in self._jobs:
             return self._jobs[job_id]
         return self._problem or self._unread.get(job_id) or self._absent(job_id)
 
     def all(self) -> Sequence[SlurmJob] | Unknown:
-        """Return the jobs that can be used, but those of hidden partitions; unknown where one may be missing."""
+        """Return the jobs that can be used; unknown where one may be missing."""
         if not self._complete:
             self._read()
         return self.known() if self._problem is None else self._problem

@@ -71,7 +71,7 @@ def test_what_a_process_that_died_has_excluded_is_its_own_still(simulation: Simu
 def test_those_of_a_job_that_is_not_listed_stay_until_it_is_seen_to_be_gone(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SLURM lists no job of a hidden partition to others, and shows one that is asked for by its id."""
+    """The list may leave out a job that the scheduler shows where it is asked for by its id."""
     _restart_elsewhere(simulation, "bad1", hours=1)
     monkeypatch.setattr(simulation.driver, "jobs", list)
 

@@ -75,7 +75,7 @@ class Tools:
         for each in entries:
             (self.folder / f"squeue--jobs={each['job_id']}.json").write_text(json.dumps({"jobs": [each], "errors": []}))
         unknown = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
-        self.write("squeue", f'echo "$@" >> "$0.log"; [ -e "$0$3.json" ] || {{ {unknown}; }}; cat "$0$3.json"')
+        self.write("squeue", f'echo "$@" >> "$0.log"; [ -e "$0$4.json" ] || {{ {unknown}; }}; cat "$0$4.json"')
 
     def jobs(self, *entries: dict[str, Any], **fields: Any) -> None:
         (self.folder / "squeue.json").write_text(json.dumps({"jobs": entries, "errors": [], **fields}))
@@ -214,14 +214,14 @@ def test_one_job_is_read_without_the_queue_where_squeue_can(tools: Tools) -> Non
     assert isinstance(driver.job("17"), ScheduledJob)
     assert isinstance(driver.job("17"), ScheduledJob)
     assert isinstance(driver.job("18"), ScheduledJob)
-    assert tools.calls_of("squeue") == ["--json --states=all --jobs=17", "--json --states=all --jobs=18"]
+    assert tools.calls_of("squeue") == ["--json --all --states=all --jobs=17", "--json --all --states=all --jobs=18"]
 
 
 def test_that_a_job_is_not_there_is_shown_by_the_list_of_all_alone(tools: Tools) -> None:
     tools.filter(ENTRY)
     driver = tools.driver()
     assert driver.job("16") == Absent()
-    assert tools.calls_of("squeue") == ["--json --states=all --jobs=16", "--json --states=all"]
+    assert tools.calls_of("squeue") == ["--json --all --states=all --jobs=16", "--json --all --states=all"]
     driver = driver.snapshot()
     (tools.folder / "squeue.json").write_text("{")
     assert isinstance(driver.job("16"), Unknown)
@@ -231,20 +231,20 @@ def test_a_squeue_that_lists_all_anyway_is_called_once_for_all_jobs(tools: Tools
     tools.jobs(*(entry(job_id=number) for number in range(10, 30)))
     driver = tools.driver()
     assert all(isinstance(driver.job(str(number)), ScheduledJob) for number in range(10, 30))
-    assert tools.calls_of("squeue") == ["--json --states=all --jobs=10"]
+    assert tools.calls_of("squeue") == ["--json --all --states=all --jobs=10"]
     driver = driver.snapshot()
     assert driver.job("9") == Absent()
-    assert tools.calls_of("squeue")[1:] == ["--json --states=all"]
+    assert tools.calls_of("squeue")[1:] == ["--json --all --states=all"]
 
 
 def test_many_jobs_are_read_at_once(tools: Tools) -> None:
     tools.filter(*(entry(job_id=number) for number in range(10, 30)))
     driver = tools.driver()
     assert all(isinstance(driver.job(str(number)), ScheduledJob) for number in range(10, 30))
-    assert tools.calls_of("squeue")[8:] == ["--json --states=all"]
+    assert tools.calls_of("squeue")[8:] == ["--json --all --states=all"]
 
 
-def test_a_job_of_a_hidden_partition_is_found_by_its_id_however_many_were_read_before(tools: Tools) -> None:
+def test_a_job_that_is_not_listed_is_asked_for_by_its_id_however_many_were_read_before(tools: Tools) -> None:
     tools.filter(*(entry(job_id=number) for number in range(10, 30)))
     (tools.folder / "squeue--jobs=99.json").write_text(json.dumps({"jobs": [entry(job_id=99)], "errors": []}))
     driver = tools.driver()
@@ -253,7 +253,7 @@ def test_a_job_of_a_hidden_partition_is_found_by_its_id_however_many_were_read_b
     assert driver.job("98") == Absent()
     (tools.folder / "squeue--jobs=97.json").write_text(json.dumps({"jobs": [{}], "errors": []}))
     assert isinstance(driver.job("97"), Unknown)
-    assert tools.calls_of("squeue")[9:] == [f"--json --states=all --jobs={number}" for number in (99, 98, 97)]
+    assert tools.calls_of("squeue")[9:] == [f"--json --all --states=all --jobs={number}" for number in (99, 98, 97)]
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_a_job_of_a_hidden_partition_is_found_by_its_id_however_many_were_read_b
     ['echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1', "echo '{'"],
 )
 def test_a_job_that_could_not_be_read_by_its_id_is_not_absent(tools: Tools, body: str) -> None:
-    """It may be in a hidden partition, which the list of all leaves out."""
+    """The list of all may have left it out."""
     tools.filter(entry(job_id=18))
     listed = (tools.folder / "squeue").read_text().removeprefix("#!/bin/sh\n")
-    tools.write("squeue", f'[ "$3" != --jobs=17 ] || {{ {body}; exit; }}; {listed}')
+    tools.write("squeue", f'[ "$4" != --jobs=17 ] || {{ {body}; exit; }}; {listed}')
     driver = tools.driver()
     assert isinstance(driver.job("17"), Unknown)
     assert isinstance(driver.job("18"), ScheduledJob)
@@ -284,7 +284,7 @@ def test_the_tasks_of_an_array_come_with_its_first_and_are_distinguished(tools: 
     assert isinstance(driver.job("18"), ScheduledJob)
     driver = driver.snapshot()
     driver.job("17")
-    assert tools.calls_of("squeue") == ["--json --states=all --jobs=17"] * 2
+    assert tools.calls_of("squeue") == ["--json --all --states=all --jobs=17"] * 2
 
 
 @pytest.mark.parametrize("job_id", ["", "x", "-1", "17 18", "17,18", "--help", "017", "12_3"])
@@ -292,7 +292,7 @@ def test_what_is_no_job_id_reaches_no_command(tools: Tools, job_id: str) -> None
     driver = tools.driver()
     assert driver.job(job_id) == Absent()
     assert driver.commit(replace(TARGET, job_id=job_id)).outcome is CallOutcome.UNCLEAR
-    assert set(tools.calls_of("squeue")) == {"--json --states=all"}
+    assert set(tools.calls_of("squeue")) == {"--json --all --states=all"}
     assert tools.called == []
 
 

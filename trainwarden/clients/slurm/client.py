@@ -167,7 +167,8 @@ class SlurmClient:
             if not JOB_ID.fullmatch(job_id):
                 raise ValueError(f"{job_id!r} is no job id")
         named = [f"--jobs={','.join(job_ids)}"] if job_ids else []
-        argv = [self._commands["squeue"], "--json", "--states=all", *named]
+        # Without --all those of hidden partitions are shown to administrators alone, since 24.05.
+        argv = [self._commands["squeue"], "--json", "--all", "--states=all", *named]
         return self._records(argv, "jobs", read_job, self._timeout)
 
     def nodes(self) -> Iterator[SlurmNode | UnreadableRecord]:

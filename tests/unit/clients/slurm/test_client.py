@@ -56,7 +56,7 @@ def test_a_scontrol_that_fails_otherwise_does_not_stand_for_an_old_one(slurm: Fa
 
 def test_one_job_is_named_to_squeue(slurm: FakeSlurm) -> None:
     list(slurm.client().jobs("17"))
-    assert slurm.called("squeue") == ["squeue --json --states=all --jobs=17"]
+    assert slurm.called("squeue") == ["squeue --json --all --states=all --jobs=17"]
 
 
 @pytest.mark.parametrize("job_id", ["", "0", "017", "-1", "12_3", "1,2", "1 2", "$(id)", "--help", "1\n", "\u0661"])

@@ -98,7 +98,7 @@ def test_one_call_each_is_made_for_jobs_and_nodes(slurm: FakeSlurm) -> None:
     for _ in range(3):
         _part(collector, "jobs")
         _part(collector, "nodes")
-    assert slurm.called("squeue") == ["squeue --json --states=all"] * 3
+    assert slurm.called("squeue") == ["squeue --json --all --states=all"] * 3
     # This scontrol knows no JSON, and is asked once.
     assert slurm.called("scontrol") == ["scontrol show nodes --json"]
     assert slurm.called("sinfo") == ["sinfo --json"] * 3
