@@ -208,9 +208,9 @@ class SlurmDriver:
         if job.shape is Shape.RESUBMIT and job.refusal is None and self._resubmission is not None:
             listed = self._queue.find(job.job_id)
             if isinstance(listed, SlurmJob):
-                problem = self._of_dependents(listed) if listed.state == "running" else None
-                problem = problem.reason if isinstance(problem, Unknown) else problem
-                found += [each for each in (self._resubmission.keep(listed), problem) if each]
+                of_dependents = self._of_dependents(listed) if listed.state == "running" else None
+                problems = (self._resubmission.keep(listed), of_dependents)
+                found += [each.reason if isinstance(each, Unknown) else each for each in problems if each is not None]
         if job.run_id is None:
             found.append(f"job {job.job_id} has no mark trainwarden:RUN_ID in its comment")
         rights = self.rights()

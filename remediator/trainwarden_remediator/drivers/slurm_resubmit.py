@@ -18,6 +18,7 @@ from trainwarden.clients.slurm.submission import CannotRepeat, Submitted
 from trainwarden.record.folder import replace_file
 from trainwarden_remediator.drivers.driver import CallOutcome, CallResult, RestartTarget
 from trainwarden_remediator.drivers.slurm_marks import with_submission
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean
 
 _LOGIN_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -52,10 +53,10 @@ class Resubmission:
             return f"job {job.job_id} has a --deadline and was submitted with --no-requeue: submit it with a later one"
         return self.of_user(job.user_id)
 
-    def keep(self, job: SlurmJob, *, anew: bool = False) -> str | None:
+    def keep(self, job: SlurmJob, *, anew: bool = False) -> str | Unknown | None:
         """Keep how a job can be submitted again, unless that is kept already; return why it cannot be.
 
-        `anew`: also where it is kept, for it may have been changed since.
+        Unknown where SLURM does not answer. `anew`: also where it is kept, for it may have been changed since.
         """
         if job.run_id is None:
             return f"job {job.job_id} is marked with no run"
@@ -67,7 +68,7 @@ class Resubmission:
         except CannotRepeat as error:
             return clean(f"job {job.job_id} cannot be submitted again: {error}")
         except SlurmError as error:
-            return clean(f"job {job.job_id} cannot be submitted again: its script cannot be read: {error.message}")
+            return Unknown(clean(f"the script of job {job.job_id} cannot be read: {error.message}"))
         try:
             self._write(found)
         except OSError as error:
@@ -82,6 +83,8 @@ class Resubmission:
             job: that job, where SLURM still shows it.
         """
         problem = self.keep(job) if job is not None else None
+        if isinstance(problem, Unknown):
+            return CallResult(CallOutcome.UNCLEAR, f"nothing was called: {problem.reason}")
         found = self.kept(target.job_id)
         if found is None or found.run_id != target.run_id or problem is not None:
             gone = f"nothing was called: slurmctld has forgotten job {target.job_id}, and its script was not kept"

@@ -162,6 +162,20 @@ def test_a_job_whose_script_is_gone_is_left_running_with_the_reason(tools: Submi
     assert any("it has no batch script" in each for each in driver.obstacles(read(driver)))
 
 
+def test_where_slurm_does_not_show_the_script_for_now_it_is_asked_again(tools: Submitting) -> None:
+    """A person was paged although nothing was wrong but one answer."""
+    tools.scontrol('echo "Unable to contact slurm controller (connect failure)" >&2; exit 1')
+    answer = tools.driver().prepare(AGAIN)
+    assert answer.outcome is CallOutcome.UNCLEAR
+    assert "nothing was called: the script of job 17 cannot be read: " in answer.detail
+    assert tools.calls_of("scancel") == []
+    assert tools.driver().commit(replace(AGAIN, ended=True)).outcome is CallOutcome.UNCLEAR
+    driver = tools.driver()
+    assert any("the script of job 17 cannot be read" in each for each in driver.obstacles(read(driver)))
+    tools.scontrol()
+    assert tools.driver().prepare(AGAIN).outcome is CallOutcome.ACCEPTED
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
