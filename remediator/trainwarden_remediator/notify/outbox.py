@@ -39,7 +39,7 @@ RESUBMITTED = "resubmitted"
 _IS_HELD = sa.and_(outbox.c.kind == DECISION, outbox.c.incident_id.in_(IN_STORM))
 # That a run needs a person is no news once its page has ended; it is again where the incident pages anew.
 _PAGES_NO_MORE = sa.and_(
-    outbox.c.kind == HAND_OVER, outbox.c.incident_id.in_(sa.select(incidents.c.id).where(~incidents.c.paging))
+    outbox.c.kind == HAND_OVER, outbox.c.incident_id.not_in(sa.select(incidents.c.id).where(incidents.c.paging))
 )
 _WAITS = sa.and_(outbox.c.state == "pending", ~_IS_HELD, ~_PAGES_NO_MORE)
 _WITHDRAWN = (

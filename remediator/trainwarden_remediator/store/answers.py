@@ -94,7 +94,8 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
         return "it waits for nobody: freeze holds it back"
     known = connection.execute(sa.select(approvals).where(approvals.c.incident_id == incident_id)).one_or_none()
     if known is not None:
-        return None if known.answer == answer else f"it was {known.answer} by {known.by}"
+        instead = "; freeze holds it back" if known.answer == APPROVED else ""
+        return None if known.answer == answer else f"it was {known.answer} by {known.by}{instead}"
     by = clean(by, 64)
     connection.execute(approvals.insert().values(incident_id=incident_id, answer=answer, by=by, at=now))
     append_event(connection, incident_id, Event(now, incident.state.value, f"{answer} by {by}"))

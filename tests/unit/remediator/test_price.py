@@ -188,6 +188,19 @@ def test_a_veto_counts_while_the_ranks_show_where_they_stand(priced: Callable[..
     assert only(sim).reason.startswith("vetoed by ")
 
 
+def test_after_an_approval_only_a_freeze_holds_the_restart_back(
+    priced: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim = priced()
+    sim.captures.seconds = 20
+    assert say(sim, "approve") == 0
+    sim.tick(5)
+    assert only(sim).state is State.CAPTURING
+    assert say(sim, "veto") == 1
+    assert "it was approved by " in (said := capsys.readouterr().err)
+    assert said.endswith("; freeze holds it back\n")
+
+
 def test_a_veto_comes_too_late_once_the_call_was_made(
     priced: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]
 ) -> None:
