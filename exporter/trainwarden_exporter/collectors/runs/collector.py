@@ -97,6 +97,7 @@ class RunsCollector:
         defaults: thresholds of records that state none.
         logs_followed: the collector of logs runs.
         copies: folders with copies of records in S3.
+        s3_interval: after how many seconds these records are looked at again.
         checkpoints: verifies the last checkpoint of each run.
         now: the clock, Unix seconds.
         monotonic: the clock for pauses, which is never set.
@@ -120,6 +121,7 @@ class RunsCollector:
         last_line: str = NEEDED,
         logs_followed: bool = False,
         copies: Sequence[Path] = (),
+        s3_interval: float = 0.0,
         checkpoints: CheckpointVerifier | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -134,6 +136,7 @@ class RunsCollector:
         self._limits = replace(limits, runs=limit)
         self._defaults = defaults
         self._logs_followed = logs_followed
+        self._s3_interval = s3_interval
         self._checkpoints = checkpoints or CheckpointVerifier()
         self._now = now
         self._problems = RecordProblems()
@@ -242,7 +245,7 @@ class RunsCollector:
         self._add_cached(families, folder, record, ranks, logged, now)
         if self._has_files(run):
             self._filesystems.add(families, record)
-        add_ages(families, record, folder.observed, now)
+        add_ages(families, record, folder.observed, now, self._s3_interval)
         add_place(families, record.run_id, folder.s3_place)
         add_rivals(families, record.run_id, folder.rivals)
         add_log_progress(families, record, view, now)

@@ -52,8 +52,9 @@ _SHOWN = ("framework", "model", "method")
 _SETTINGS = operator.attrgetter(
     *_NAMES, *_SHOWN, "attempt", "phase", "phase_source", "gpu_count", "gpu_type", "user_id"
 )
-# A copy that was not confirmed for so long does not show how old the heartbeats are now.
-UNCONFIRMED_SECONDS = 60.0
+# A copy that was not confirmed for so many intervals of the collector `s3`, and so long, does not show how old the
+# heartbeats are now.
+UNCONFIRMED_INTERVALS, UNCONFIRMED_SECONDS = 3, 60.0
 
 
 def settings_of(record: RunRecord) -> tuple[object, ...]:
@@ -144,14 +145,17 @@ def add_missing_ranks(families: Families, record: RunRecord) -> None:
         families.add(rank_metrics.TRAINING_MISSING_RANKS, len(missing), run_id=record.run_id, **labels)
 
 
-def add_ages(families: Families, record: RunRecord, observed: float | None, now: float) -> None:
+def add_ages(
+    families: Families, record: RunRecord, observed: float | None, now: float, s3_interval: float = 0.0
+) -> None:
     """Add the ages of the heartbeats, unless the record was last confirmed too long ago.
 
-    `observed` is when S3 last confirmed it, Unix seconds; None for a record in the runs folder.
+    `observed` is when S3 last confirmed it, Unix seconds; None for a record in the runs folder. It is asked every
+    `s3_interval` seconds.
     """
     run_id = record.run_id
     families.add_in_order(metrics.TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS, observed, (run_id,))
-    if observed is not None and now - observed > UNCONFIRMED_SECONDS:
+    if observed is not None and now - observed > max(UNCONFIRMED_SECONDS, UNCONFIRMED_INTERVALS * s3_interval):
         return
     progress = record.current_progress
     for source, time in (

@@ -142,6 +142,7 @@ def create(context: Context) -> Sampler:
         defaults=defaults,
         logs_followed=context.logs_followed,
         copies=copies(context),
+        s3_interval=flags["collector.s3.interval"],
         procfs=node.procfs,
         checkpoints=CheckpointVerifier(CheckpointAccess((path, *flags["collector.runs.checkpoint_root"])).verify),
     )

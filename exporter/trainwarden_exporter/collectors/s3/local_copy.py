@@ -70,6 +70,10 @@ class LocalCopy:
         (self.path / run_id).mkdir(exist_ok=True)
         return known
 
+    def etag(self, run_id: str, name: str) -> str | None:
+        """Return the ETag of the object that a file was copied from; None where the file is not there."""
+        return self.runs[run_id].etags.get(name) if (self.path / run_id / name).exists() else None
+
     def write(self, run_id: str, name: str, content: S3Object) -> None:
         """Write one file; its time is the object's, by this machine's clock. Raises `OSError` with the file's name."""
         path = self.path / run_id / name

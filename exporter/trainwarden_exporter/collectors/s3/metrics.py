@@ -46,7 +46,7 @@ TRAINWARDEN_S3_RUNS = gauge(
     "trainwarden_s3_runs",
     "bucket prefix outcome",
     "runs",
-    "Runs below the prefix, by outcome: copied, old, dropped, waiting, invalid_run_id.",
+    "Runs below the prefix, by outcome: copied, incomplete, old, dropped, waiting, invalid_run_id.",
     "ListObjectsV2",
     'trainwarden_s3_runs{outcome="dropped"} > 0',
 )

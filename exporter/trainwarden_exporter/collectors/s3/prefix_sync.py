@@ -10,9 +10,10 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from trainwarden.clients.s3 import DENIED, INVALID, MAX_BYTES, MISSING, REASONS, S3Error
+from trainwarden.clients.s3 import DENIED, INVALID, MAX_BYTES, MISSING, REASONS, S3Error, S3Page
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, LOG, METADATA, PROGRESS
 from trainwarden_exporter.collectors.s3 import metrics
@@ -23,8 +24,8 @@ from trainwarden_exporter.sampling.calls import calling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trainwarden.clients.s3 import S3Bucket
-    from trainwarden_exporter.collectors.s3.local_copy import CopiedRun, LocalCopy
+    from trainwarden.clients.s3 import S3Bucket, S3Entry
+    from trainwarden_exporter.collectors.s3.local_copy import LocalCopy
     from trainwarden_exporter.core.metric import Family
 
 _Answer = TypeVar("_Answer")
@@ -38,12 +39,15 @@ WORKERS = 8
 KEPT_SECONDS = 24 * 3600.0
 OLD_SECONDS = 1800.0
 PAGES = 5
+# Of one run: some write every checkpoint or sample directly into its folder.
+RUN_PAGES = 10
 MAX_NAMES = 50_000
 LONGEST_PAUSE_SECONDS = 120.0
 # S3 refuses one object: it is another account's, was encrypted by a key that may not be used, or is in an archive.
 _OF_ONE_OBJECT = frozenset(("AccessDenied", "InvalidObjectState"))
-COPIED, OLD, DROPPED, INVALID_NAME, WAITING = "copied", "old", "dropped", "invalid_run_id", "waiting"
-OUTCOMES = (COPIED, OLD, DROPPED, INVALID_NAME, WAITING)
+COPIED, INCOMPLETE, OLD, DROPPED = "copied", "incomplete", "old", "dropped"
+INVALID_NAME, WAITING = "invalid_run_id", "waiting"
+OUTCOMES = (COPIED, INCOMPLETE, OLD, DROPPED, INVALID_NAME, WAITING)
 
 
 @dataclass(frozen=True)
@@ -200,10 +204,11 @@ class PrefixSync:
     def _copy_run(self, run_id: str) -> str:
         """Bring the copy of one run up to date and return its outcome."""
         now = self._now()
-        page = self._counted(lambda: self._bucket.page(f"{run_id}/"))
+        page = self._list_run(run_id)
+        complete = page.token is None
         objects = {each.name: each for each in page.entries}
         newest = max((each.modified for each in page.entries), default=None)
-        if newest is not None and now - newest > KEPT_SECONDS:
+        if complete and newest is not None and now - newest > KEPT_SECONDS:
             self._copy.drop(run_id)
             self._next[run_id] = time.monotonic() + OLD_SECONDS * random.uniform(0.5, 1)  # noqa: S311  # spreads the load
             return OLD
@@ -214,20 +219,33 @@ class PrefixSync:
         known = self._copy.run(run_id)
         for name in NAMES:
             if name not in objects:
-                if name in known.etags:
+                if complete and name in known.etags:
                     self._copy.remove(run_id, name)
-            elif known.etags.get(name) != objects[name].etag:
+            elif self._copy.etag(run_id, name) != objects[name].etag:
                 self._fetch(run_id, name)
         if LOG_NAME.partition("/")[0] in page.folders:
-            self._fetch(run_id, LOG_NAME, known, last=LOG_BYTES)
+            self._fetch(run_id, LOG_NAME, self._copy.etag(run_id, LOG_NAME), last=LOG_BYTES)
         if newest is not None:
             self._copy.set_time(run_id, newest)
         known.looked = now
-        return COPIED
+        return COPIED if complete else INCOMPLETE
 
-    def _fetch(self, run_id: str, name: str, known: CopiedRun | None = None, last: int | None = None) -> None:
-        """Copy one file; with `last` the end of a log, if it is another than `known`."""
-        etag = known.etags.get(name) if known else None
+    def _list_run(self, run_id: str) -> S3Page:
+        """Return what the folder of a run holds, of `RUN_PAGES` pages at most; with a token where there are more."""
+        entries: list[S3Entry] = []
+        folders: list[str] = []
+        token: str | None = None
+        for _ in range(RUN_PAGES):
+            page = self._counted(partial(self._bucket.page, f"{run_id}/", token))
+            entries += page.entries
+            folders += page.folders
+            token = page.token
+            if token is None:
+                break
+        return S3Page(entries, folders, token)
+
+    def _fetch(self, run_id: str, name: str, etag: str | None = None, last: int | None = None) -> None:
+        """Copy one file unless it has this ETag; with `last` the end of a log."""
         key = f"{run_id}/{name}"
         try:
             content = self._counted(

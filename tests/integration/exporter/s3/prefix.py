@@ -71,7 +71,7 @@ class Prefix:
         """A client of the prefix."""
         return S3Bucket(parse_s3_url(self.store.url))
 
-    def collector_of(self, host: str = HOST, *, all_hosts: bool = False) -> RunsCollector:
+    def collector_of(self, host: str = HOST, *, all_hosts: bool = False, **settings: Any) -> RunsCollector:
         """What tells of the records, in the folder and in the copy."""
         places = [copy_folder(self.cache, self.store.url)]
         return RunsCollector(
@@ -82,6 +82,7 @@ class Prefix:
             limit=100,
             defaults=Thresholds(),
             copies=places,
+            **settings,
         )
 
     def write(self, name: str, content: bytes | dict[str, Any]) -> None:

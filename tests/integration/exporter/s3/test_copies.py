@@ -56,6 +56,46 @@ def test_only_what_changed_is_fetched_again(prefix: Prefix) -> None:
     assert of(prefix.page(), "training_step", **RUN) == 8
 
 
+@pytest.mark.parametrize("name", ["progress.json", "logs/training_log_latest.txt"])
+def test_a_file_that_is_missing_in_the_copy_is_fetched_again(prefix: Prefix, name: str) -> None:
+    prefix.run()
+    prefix.write("r/logs/training_log_latest.txt", b"step 7\n")
+    prefix.look()
+    copied = copy_folder(prefix.cache, prefix.store.url) / "r" / name
+    before = copied.read_bytes()
+    copied.unlink()
+    prefix.look()
+    assert copied.read_bytes() == before
+
+
+def test_a_record_is_found_behind_more_objects_than_one_answer_lists(
+    prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden.clients.s3.PAGE_NAMES", 2)
+    for number in range(5):
+        prefix.write(f"r/{number}.bin", b"x")
+    prefix.run()
+    prefix.look()
+    assert of(prefix.page(), "training_step", **RUN) == 7
+
+
+def test_where_not_all_objects_of_a_run_were_listed_nothing_of_its_copy_is_removed(
+    prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix.run()
+    prefix.look()
+    monkeypatch.setattr("trainwarden.clients.s3.PAGE_NAMES", 2)
+    monkeypatch.setattr("trainwarden_exporter.collectors.s3.prefix_sync.RUN_PAGES", 2)
+    for number in range(5):
+        prefix.write(f"r/{number}.bin", b"x")
+    prefix.place._now = lambda: time.time() + 2 * 86400.0
+    told = prefix.look()
+    labels = {"bucket": prefix.store.bucket, "prefix": "training-runs"}
+    assert of(told, "trainwarden_s3_runs", **labels, outcome="incomplete") == 1
+    copied = copy_folder(prefix.cache, prefix.store.url) / "r"
+    assert {path.name for path in copied.iterdir()} == {"metadata.json", "progress.json"}
+
+
 def test_what_was_copied_before_a_restart_is_not_fetched_again(prefix: Prefix) -> None:
     prefix.run()
     prefix.look()
@@ -199,6 +239,16 @@ def test_the_time_at_which_s3_last_confirmed_a_run_stands_still_while_s3_does_no
     after = of(prefix.page(), "training_run_observed_timestamp_seconds", **RUN)
     assert after is not None
     assert after > before
+
+
+@pytest.mark.parametrize(("interval", "shown"), [(20.0, False), (300.0, True)])
+def test_ages_are_shown_until_s3_has_not_confirmed_a_run_for_some_of_its_intervals(
+    prefix: Prefix, interval: float, shown: bool
+) -> None:
+    prefix.run()
+    prefix.look()
+    later = prefix.collector_of(s3_interval=interval, now=lambda: time.time() + 310.0)
+    assert ("training_heartbeat_age_seconds" in prefix.page(later)) is shown
 
 
 def test_old_runs_are_listed_once_and_nothing_of_them_is_fetched(prefix: Prefix) -> None:
