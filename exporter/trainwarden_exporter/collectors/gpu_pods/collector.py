@@ -68,6 +68,7 @@ class GpuPodsCollector:
         for labels in sorted(found)[:MAX_SERIES]:
             families.add(metrics.GPU_POD_INFO, 1, **dict(zip(metrics.GPU_POD_INFO.label_names, labels, strict=True)))
         families.add(metrics.TRAINWARDEN_GPU_PODS_UNMATCHED, unmatched)
+        families.add(metrics.TRAINWARDEN_GPU_PODS_DROPPED, max(0, len(found) - MAX_SERIES))
         return families.collected()
 
 

@@ -18,3 +18,11 @@ TRAINWARDEN_GPU_PODS_UNMATCHED = gauge(
     "the exporter",
     "trainwarden_gpu_pods_unmatched > 0",
 )
+TRAINWARDEN_GPU_PODS_DROPPED = gauge(
+    "trainwarden_gpu_pods_dropped",
+    "",
+    "series",
+    "Series of `gpu_pod_info` that were left out, because there may be no more than 1,024.",
+    "the exporter",
+    "trainwarden_gpu_pods_dropped > 0",
+)
