@@ -50,6 +50,7 @@ class Roster:
 
     def __init__(self, gpus: Iterable[RosterGpu] = ()) -> None:
         self._lock = threading.RLock()
+        self._opened: set[str] = set()  # the addresses at which a GPU was opened
         self._gpus = {gpu.bus: gpu for gpu in gpus}
 
     @property
@@ -81,6 +82,7 @@ class Roster:
                 return
             if seen.uuid and here.uuid != seen.uuid:
                 here = self._placed(here, seen, present)
+            self._opened.add(seen.bus)
             for other in list(self._gpus.values()):
                 if other.minor == seen.minor is not None and other.bus != here.bus:
                     self._gpus[other.bus] = replace(other, minor=None)  # the driver gave its number to this one
@@ -120,8 +122,9 @@ class Roster:
             if here.uuid:
                 log.warning("GPU %s: %s replaces %s", here.bus, seen.uuid, here.uuid)
             return replace(here, info={})
-        if before.bus in present:  # two GPUs changed places: the other is identified when it is opened
-            self._gpus[before.bus] = replace(before, uuid="", info={})
+        if before.bus in present:
+            if before.bus not in self._opened:  # two changed places: the other is identified when it is opened
+                self._gpus[before.bus] = replace(before, uuid="", info={})
             return replace(here, info={})
         log.warning("GPU %s: %s was at %s before; it stays GPU %d", here.bus, seen.uuid, before.bus, before.index)
         del self._gpus[before.bus]

@@ -37,6 +37,18 @@ def test_a_gpu_that_is_well_states_all_that_is_asked(watch: Watch) -> None:
     assert page[info] == 1
 
 
+def test_gpus_to_which_the_driver_gives_one_uuid_are_shown_each(watch: Watch, machine: AmdMachine) -> None:
+    machine.answer("amdsmi_get_gpu_device_uuid", uuid(0))
+    watched = watch()
+    watched.look()
+    page = watched.look()
+    shown = {name.partition(",vendor")[0]: name for name in page if name.startswith("gpu_info{")}
+    for gpu, bus in enumerate(("0000:05:00.0", "0000:25:00.0")):
+        labels = f'gpu="{gpu}",uuid="{uuid(0)}"'
+        assert f'model="AMD Instinct MI300X",pci_bus_id="{bus}"' in shown[f"gpu_info{{{labels}"]
+        assert page[f"gpu_power_watts{{{labels}}}"] == 640 + gpu
+
+
 def test_no_blank_is_ever_on_the_page_and_a_value_that_comes_later_is(watch: Watch, machine: AmdMachine) -> None:
     blanks = {"gfx_activity": "N/A", "umc_activity": 0xFFFF, "mm_activity": "N/A"}
     machine.answer("amdsmi_get_gpu_activity", blanks, gpu=0)

@@ -42,6 +42,21 @@ def test_two_gpus_that_changed_places_have_the_labels_of_their_slots() -> None:
     assert found(made) == list(zip(BUSES, [UUIDS[1], UUIDS[0], *UUIDS[2:]], strict=True))
 
 
+def test_of_two_gpus_that_changed_places_while_no_exporter_ran_none_has_the_uuid_of_the_other() -> None:
+    made = Roster(roster().gpus)
+    made.identify(RosterGpu(0, BUSES[0], UUIDS[1]), BUSES)
+    assert found(made)[:2] == [(BUSES[0], UUIDS[1]), (BUSES[1], "")]
+
+
+def test_gpus_to_which_the_driver_gives_one_uuid_are_known_by_their_addresses() -> None:
+    made = roster(uuids=[UUIDS[0]] * 4)
+    assert found(made) == [(bus, UUIDS[0]) for bus in BUSES]
+    again = Roster(roster_gpus(made.to_json()))
+    for bus in BUSES:
+        again.identify(RosterGpu(0, bus, UUIDS[0]), BUSES)
+    assert found(again) == found(made)
+
+
 def test_a_gpu_at_the_address_of_one_that_is_missing_keeps_its_label_and_the_missing_one_its_own() -> None:
     made = roster()
     made.identify(RosterGpu(0, BUSES[2], UUIDS[3]), BUSES[:3])
