@@ -62,8 +62,6 @@ _EXTRAS = {
     "rich": "top",
 }
 _ENTRY_POINTS = "trainwarden.commands"
-# The status that a shell gives a command that SIGPIPE has ended.
-_BROKEN_PIPE = 141
 
 
 def main(argv: list[str] | None = None, load: Callable[[str], Command] | None = None) -> int:
@@ -103,9 +101,9 @@ def main(argv: list[str] | None = None, load: Callable[[str], Command] | None = 
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of the output has closed it. Without this the interpreter would report it again at its final flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        from trainwarden.command_line import discard_output  # noqa: PLC0415  # see above
+
+        return discard_output()
     if is_process and name in _BRIEF:
         _leave(status)
     return status

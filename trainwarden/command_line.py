@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Collection, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 from trainwarden.duration import parse_duration
 from trainwarden.identity import InvalidRunId, check_run_id
 
+# The status that a shell gives a command that SIGPIPE has ended.
+BROKEN_PIPE = 141
 # Where the first clause of a sentence ends.
 _CLAUSE = re.compile(r"[;,:] ")
 
@@ -70,6 +73,15 @@ class CommandLine(argparse.ArgumentParser):
             near = difflib.get_close_matches(unknown, self._option_string_actions, 1)
             message += f", expected {near[0]}?" if near else f"; `{self.prog} --help` lists the options"
         self.exit(2, f"{self.prog}: {message}\n")
+
+
+def discard_output() -> int:
+    """Discard the rest of the output, which its reader has closed; return the exit status for that.
+
+    Else the interpreter would report the closed pipe again at its final flush.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
 
 
 def duration_seconds(text: str) -> float:

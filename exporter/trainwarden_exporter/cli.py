@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.capabilities import lower_read_search
 from trainwarden.clients.process import keep_child_status
+from trainwarden.command_line import discard_output
 from trainwarden.errors import UsageError
 from trainwarden.server.address import inherited_listeners, port_file
 from trainwarden.server.limits import Limits
@@ -23,7 +24,7 @@ from trainwarden_exporter.core.memory import keep_one_arena, look_for_cycles_sel
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.signal_queue import SignalQueue
+from trainwarden_exporter.signal_queue import REQUESTS, SignalQueue
 from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_to_stderr(flags["log.level"].upper(), log_format=flags["log.format"])
         if flags["once"]:
             logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # one sample shows no transition
-        if flags["once"]:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)  # nothing acts upon them here: they end it
             node = node_from_flags(flags)
             collection = Collection(CollectorSet(node, flags).runners)
             collection.extra.append(node.add_info)
@@ -86,9 +87,13 @@ def collect_once(collection: Collection) -> int:
     for name in ("finetuning", "dcgm"):
         if name in by_name:
             by_name[name].sample_once()  # it shows samples of the others
-    sys.stdout.buffer.write(collection.page())
-    sys.stdout.flush()
-    collection.stop()
+    try:
+        sys.stdout.buffer.write(collection.page())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return discard_output()
+    finally:
+        collection.stop()
     return FINE
 
 
@@ -112,7 +117,7 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         collection.extra.append(node.add_info)
         collection.runners = collectors.runners
         pages.off = collectors.off
-        signals = stack.enter_context(SignalQueue(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
+        signals = stack.enter_context(SignalQueue(ENDING | REQUESTS))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
         reload = Reload(argv, flags, collectors.shared.expected, collection, release)
         stack.enter_context(port_file(flags["web.port_file"], server.bound[0]))

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# To reload, and to release the devices.
+REQUESTS = frozenset({signal.SIGHUP, signal.SIGUSR1})
+
+
 class SignalQueue:
-    """Queues signals while the block lasts; only the main thread may enter it.
+    """Queues signals while the block lasts, and those that were blocked until then; only the main thread may enter it.
 
     Python runs a handler only once the main thread returns from a wait, which a signal delivered to another thread does
     not end. So the number of each signal is written to a pipe, and the wait is for that.
@@ -28,6 +32,7 @@ class SignalQueue:
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self._numbers:
             self._before[number] = signal.signal(number, _ignore)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
         return self
 
     def __exit__(self, *_: object) -> None:

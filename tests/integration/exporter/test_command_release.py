@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -15,6 +16,19 @@ from tests.integration.exporter.running import Started
 from tests.waiting import wait_until
 
 RELEASED = "trainwarden_exporter_released"
+# The command, with both signals on their way when the first of its own modules but the entry point is looked for.
+SIGNALLED = """
+import os, runpy, signal, sys
+
+class Signals:
+    def find_spec(self, name, *_):
+        if name == "trainwarden_exporter.cli":
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+sys.meta_path.insert(0, Signals())
+runpy.run_module("trainwarden_exporter", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.fixture
@@ -43,6 +57,16 @@ def test_sigusr1_releases_and_a_second_one_takes_again(
     log = started.end()
     assert "releasing all devices for 300 s" in log
     assert log.index("all devices are released") < log.index("the devices are taken again")
+
+
+def test_a_signal_that_comes_while_the_exporter_starts_is_acted_upon_once_it_runs(
+    start_exporter: Callable[..., Started], flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Started, "COMMAND", (sys.executable, "-c", SIGNALLED))
+    started = start_exporter(*flags)
+    wait_until(lambda: started.value(RELEASED) == 1)
+    assert "SigBlk:\t0000000000000000\n" in Path(f"/proc/{started.process.pid}/status").read_text()
+    assert "configuration read again" in started.end()
 
 
 def test_devices_are_taken_again_by_themselves(start_exporter: Callable[..., Started], flags: list[str]) -> None:
