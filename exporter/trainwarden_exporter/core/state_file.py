@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
 import os
 import threading
 import time
+import uuid
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ from trainwarden.record.folder import replace_file
 from trainwarden.regular_file import read_regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trainwarden_exporter.core.node import Node
 
@@ -27,9 +30,13 @@ MAX_BYTES = 4 * 2**20
 WAIT_SECONDS = 1.0
 # What could not be written is tried again so often, for it may not change for months.
 RETRY_SECONDS = 60.0
-# Folders of state by whether they are this process's to write, and the locks that it holds until it ends.
-_owned: dict[Path, bool] = {}
-_locks: list[int] = []
+# An exporter locks this file, and writes its own name to it, before it writes the files of state beside it.
+LOCK, HOLDER = ".lock", uuid.uuid4().hex
+WAITS = "another exporter keeps its state there; this one does once that has ended"
+TAKEN_OVER = "the other exporter has ended; this one keeps its state there from now on"
+# Folders by whether this process holds their locks, until it ends.
+_held: dict[Path, bool] = {}
+_locking = threading.Lock()
 
 
 class StateFile:
@@ -38,12 +45,13 @@ class StateFile:
     Args:
         path: of the file; None: nothing is kept.
         writable: whether `write` does anything; `--once` reads the state of the service and leaves it.
+        may_write: asked before each write; while it returns False, what is to be written waits.
         durable: write it through to the disk, for what changes seldom and must survive a reset of the node.
         machine: identifies the machine: what was stored on another is not used.
         retry_seconds: after which a write that failed is tried again.
 
     Attributes:
-        writable: `write` does something.
+        writable: `write` does something, at once or later.
     """
 
     def __init__(
@@ -51,6 +59,7 @@ class StateFile:
         path: Path | None,
         *,
         writable: bool = True,
+        may_write: Callable[[], bool] = lambda: True,
         durable: bool = False,
         machine: str = "",
         retry_seconds: float = RETRY_SECONDS,
@@ -58,6 +67,7 @@ class StateFile:
         self.path = path
         self.machine = machine
         self.writable = writable and path is not None
+        self._may_write = may_write
         self._durable = durable
         self._lock = threading.Lock()
         self._pending: Mapping[str, Any] | None = None
@@ -88,7 +98,7 @@ class StateFile:
     def set_aside(self, why: str) -> None:
         """Rename a file that cannot be used, where it may be written, and log it."""
         if self.path is not None:
-            aside = rename_damaged(self.path) if self.writable else self.path.name
+            aside = rename_damaged(self.path) if self.writable and self._may_write() else self.path.name
             log.error("%s is not used, what it held begins anew: %s; kept as %s", self.path, why, aside)
 
     def was_removed(self) -> bool:
@@ -104,7 +114,8 @@ class StateFile:
     def write(self, state: Mapping[str, Any]) -> None:
         """Replace the object, in another thread; of several that wait for a slow disk the last is written.
 
-        Where that fails, log it once, and try again: what is counted until then begins anew after a restart.
+        Where that fails, log it once, and try again: what is counted until then begins anew after a restart. Try
+        again as well while it may not be written.
         """
         if not self.writable:
             return
@@ -127,19 +138,22 @@ class StateFile:
                     self._writer = None
                     self._settled.set()
                     return
-            try:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                content = json.dumps(document, separators=(",", ":")).encode()
-                replace_file(self.path, content, durable=self._durable)
-            except OSError as error:
-                if not self._fails:
-                    log.warning("%s cannot be written, what it holds begins anew after a restart: %s", self.path, error)
-                self._fails = True
+            if not self._may_write() or not self._replace(self.path, document):
                 self._put_back(document)
                 self._settled.set()
                 self._wanted.wait(self._retry_seconds)
-            else:
-                self._fails, self._is_there = False, True
+
+    def _replace(self, path: Path, document: Mapping[str, Any]) -> bool:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(path, json.dumps(document, separators=(",", ":")).encode(), durable=self._durable)
+        except OSError as error:
+            if not self._fails:
+                log.warning("%s cannot be written, what it holds begins anew after a restart: %s", path, error)
+            self._fails = True
+            return False
+        self._fails, self._is_there = False, True
+        return True
 
     def _put_back(self, document: Mapping[str, Any]) -> None:
         with self._lock:
@@ -187,10 +201,13 @@ def base_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def node_state(flags: Mapping[str, Any], node: Node, name: str, *, durable: bool = False) -> StateFile:
-    """Return a state file of this node, below `--path.state`; two exporters may read it, and the first alone writes."""
+    """Return a state file of this node, below `--path.state`; several exporters may read it, and one of them writes."""
     folder = (flags.get("path.state") or base_folder()) / f"node-{node.host.replace('/', '_')}"
-    writable = not flags.get("once") and _is_owned(folder)
-    return StateFile(folder / f"{name}.json", writable=writable, durable=durable, machine=machine_of(node))
+    path, writable = folder / f"{name}.json", not flags.get("once")
+    if writable:
+        hold_lock(folder)  # from its start on, whatever it writes later
+    may_write = partial(hold_lock, folder)
+    return StateFile(path, writable=writable, may_write=may_write, durable=durable, machine=machine_of(node))
 
 
 def machine_of(node: Node) -> str:
@@ -198,31 +215,55 @@ def machine_of(node: Node) -> str:
     return "/".join(map(_content, (node.sysfs / "class/dmi/id/product_name", node.rootfs / "etc/machine-id")))
 
 
-def _is_owned(folder: Path) -> bool:
-    """Return whether no other exporter writes to the folder: it is locked until this process ends."""
-    if not _owned.get(folder):
-        owned = _lock(folder)
-        if not owned and folder not in _owned:
-            log.warning("%s: another exporter keeps its state there; what this one counts ends with it", folder)
-        _owned[folder] = owned
-    return _owned[folder]
+def hold_lock(folder: Path) -> bool:
+    """Return whether no other exporter writes to the folder: this process has its lock, until it ends.
+
+    Where another one has it, log that, wait for its end in another thread, and log that this one has it then.
+    """
+    with _locking:
+        if folder not in _held:
+            lock = _opened(folder)
+            _held[folder] = lock is None or _lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock is not None and not _held[folder]:
+                log.warning("%s: %s", folder, WAITS)
+                threading.Thread(target=_take_over, args=(folder, lock), name="state-lock", daemon=True).start()
+        return _held[folder]
 
 
-def _lock(folder: Path) -> bool:
-    lock = -1
+def is_held_by(holder: str, folder: Path) -> bool:
+    """Return whether the exporter of that name has the folder's lock; for its child processes."""
+    try:
+        return (folder / LOCK).read_text(errors="replace") in (holder, "")  # a full disk takes no name
+    except OSError:
+        return True  # what cannot be written is reported where it is written
+
+
+def _opened(folder: Path) -> int | None:
+    """Return a descriptor of the folder's lock; None where there can be none: that is reported where it is written."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+
+
+def _lock(lock: int, operation: int) -> bool:
+    """Lock a file, and write the name of this process to it; return False where another process has locked it."""
+    try:
+        fcntl.flock(lock, operation)
     except BlockingIOError:
-        os.close(lock)
         return False
     except OSError:
-        if lock >= 0:  # a file system without locks
-            os.close(lock)
-        return True  # what cannot be written is reported where it is written
-    _locks.append(lock)
+        return True  # a file system without locks
+    with contextlib.suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, HOLDER.encode(), 0)
     return True
+
+
+def _take_over(folder: Path, lock: int) -> None:
+    _held[folder] = _lock(lock, fcntl.LOCK_EX)
+    log.info("%s: %s", folder, TAKEN_OVER)
 
 
 def _content(path: Path) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
 from trainwarden.regular_file import read_regular_file
-from trainwarden_exporter.core.state_file import base_folder, read_state, rename_damaged
+from trainwarden_exporter.core.state_file import TAKEN_OVER, WAITS, base_folder, read_state, rename_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,20 +40,38 @@ def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.enviro
 class StateFolder:
     """The folder of the state, locked for one exporter.
 
+    Args:
+        path: of the folder.
+        waits: while another exporter uses it, read what that writes, and write once `hold` has got the lock.
+
     Raises:
-        StateFolderLocked: another exporter uses it.
+        StateFolderLocked: another exporter uses it, and this one does not wait.
         OSError: it cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, waits: bool = False) -> None:
         self.path = path
+        self._held = False
         path.mkdir(mode=0o700, parents=True, exist_ok=True)  # logs are not for every user
         self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if self._get_lock():
+            return
+        if not waits:
             os.close(self._lock)
-            raise StateFolderLocked(f"{path}: another exporter keeps its state there") from error
+            raise StateFolderLocked(f"{path}: another exporter keeps its state there")
+        log.warning("%s: %s", path, WAITS)
+
+    def hold(self) -> bool:
+        """Return whether the folder is this exporter's to write; else try to get the lock."""
+        if not self._held and self._get_lock():
+            log.info("%s: %s", self.path, TAKEN_OVER)
+        return self._held
+
+    def _get_lock(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._held = True
+        return self._held
 
     def read(self, run_id: str) -> tuple[dict[str, Any] | None, bool]:
         """Return the state of a run, None if there is none, and whether a damaged one was set aside."""
@@ -78,9 +96,9 @@ class StateFolder:
             raise OSError(error.errno, error.strerror, str(path)) from error
 
     def set_aside(self, run_id: str, why: str) -> None:
-        """Rename a state that cannot be used, and log it."""
+        """Rename a state that cannot be used, where it may be written, and log it."""
         path = self._file(run_id)
-        aside = rename_damaged(path)
+        aside = rename_damaged(path) if self._held else path.name
         log.error(
             "%s: %s; it is kept as %s, and the logs of this run are read as if for the first time", path, why, aside
         )

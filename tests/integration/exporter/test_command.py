@@ -93,6 +93,30 @@ def test_once_prints_one_page_and_ends_with_status_0(runs: Path) -> None:
     assert found["trainwarden_build_info"] == 1
 
 
+def test_once_ends_in_silence_where_the_reader_of_its_page_has_enough(runs: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    flags = ["--once", "--collector.disable-defaults", "--collector.runs", f"--collector.runs.path={runs}"]
+    ended = subprocess.run(
+        [*Started.COMMAND, *flags], check=False, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_an_exporter_that_starts_before_the_one_before_has_ended_takes_its_state_over(
+    start_exporter: Callable[..., Started], tmp_path: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    first, second = (start_exporter(f"--collector.runs.path={runs}") for _ in range(2))
+    folders = {f"{each.parent}: " for each in (tmp_path / "state").rglob(".lock")}
+    assert len(folders) == 2, "of the node, and of the logs"
+    first.end()
+    for _ in folders:
+        second.says("the other exporter has ended; this one keeps its state there from now on")
+    second.end()
+
+
 def test_once_beside_the_service_is_silent(start: Callable[..., tuple[subprocess.Popen[str], str]], runs: Path) -> None:
     state = f"--collector.logs.state={runs.parent / 'state'}"
     start(state)

@@ -42,7 +42,7 @@ class LogsTree:
         self.runs = RunsTree(self.folder / "runs", self.shared, logs_followed=True)
         if self._now is not None:
             self.runs.now = self._now
-        self.state = StateFolder(self.folder / "state")
+        self.state = StateFolder(self.folder / "state", waits=True)
         self.collector = LogsCollector(
             self.shared,
             self._settings,
@@ -53,10 +53,11 @@ class LogsTree:
         )
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 
-    def restart(self) -> None:
-        """End the exporter, however it ends, and start it again."""
+    def restart(self, *, overlapping: bool = False) -> None:
+        """End the exporter, however it ends, and start it again; where they overlap leave the old one its state."""
         self._now = self.runs.now
-        self.state.close()
+        if not overlapping:
+            self.state.close()
         self.start()
 
     def look(self, seconds: float = 2.0) -> str:

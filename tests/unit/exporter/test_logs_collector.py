@@ -51,6 +51,25 @@ def test_counts_go_on_over_a_restart(logs: LogsTree) -> None:
     assert logs.count("r", "cuda_oom") == 3
 
 
+def test_an_exporter_that_began_before_the_one_before_had_ended_keeps_its_counts_from_then_on(
+    logs: LogsTree, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    path, before = logs.write("r", OOM), logs.state
+    logs.look()
+    logs.restart(overlapping=True)
+    assert "another exporter keeps its state there" in caplog.text
+    logs.write("r", OOM)
+    logs.look()
+    before.close()
+    logs.look()
+    assert "the other exporter has ended" in caplog.text
+    path.unlink()  # what was counted of it can be had from the state alone
+    logs.restart()
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 2
+
+
 def test_the_log_that_the_next_attempt_puts_aside_is_not_read_again(logs: LogsTree) -> None:
     path = logs.write("r", OOM)
     logs.look()

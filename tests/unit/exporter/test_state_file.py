@@ -11,7 +11,7 @@ import pytest
 from tests.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden_exporter.core.node import Node
-from trainwarden_exporter.core.state_file import StateFile, node_state
+from trainwarden_exporter.core.state_file import HOLDER, StateFile, is_held_by, node_state
 
 
 @pytest.fixture
@@ -21,23 +21,31 @@ def node(tmp_path: Path) -> Node:
     return Node("n1", tmp_path, tmp_path, tmp_path)
 
 
-def test_a_second_exporter_reads_the_state_and_does_not_write_it(
+def test_a_second_exporter_reads_the_state_and_writes_it_once_the_first_has_ended(
     node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two exporters on one folder would each restore what the other one counted."""
+    caplog.set_level("INFO")
     state = tmp_path / "state"
     (state / "node-n1").mkdir(parents=True)
-    (state / "node-n1/kernel.json").write_text('{"version":1,"counts":13}')
+    for name in ("kernel", "xids"):
+        (state / f"node-n1/{name}.json").write_text('{"version":1,"counts":13}')
     with (state / "node-n1/.lock").open("w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
+        first.write("the first")
+        first.flush()
         second = node_state({"path.state": state}, node, "kernel")
-        assert (second.read() or {})["counts"] == 13
-        second.write({"counts": 0})
-        assert (second.read() or {})["counts"] == 13
+        xids = state / "node-n1/xids.json"
+        child = StateFile(xids, may_write=lambda: is_held_by(HOLDER, xids.parent), retry_seconds=0.01)
+        for file in (second, child):
+            assert (file.read() or {})["counts"] == 13
+            file.write({"counts": 0})
+            assert (file.read() or {})["counts"] == 13
         assert "another exporter keeps its state there" in caplog.text
-    alone = node_state({"path.state": state}, node, "kernel")
-    alone.write({"counts": 14})
-    assert (alone.read() or {})["counts"] == 14
+    wait_until(lambda: "the other exporter has ended" in caplog.text)
+    wait_until(lambda: (child.read() or {})["counts"] == 0)
+    second.write({"counts": 14})
+    wait_until(lambda: (second.read() or {})["counts"] == 14)
 
 
 def test_every_state_of_one_exporter_is_written_before_and_after_a_reload(node: Node, tmp_path: Path) -> None:

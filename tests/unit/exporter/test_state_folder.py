@@ -31,3 +31,15 @@ def test_old_states_are_removed_and_no_file_of_others_in_a_folder_that_is_not_it
     folder.prune()
     folder.close()
     assert {path.name for path in tmp_path.iterdir()} == {*others, "elsewhere", "link", ".lock", "young.json"}
+
+
+def test_who_waits_for_the_folder_puts_nothing_aside_that_another_one_writes(tmp_path: Path) -> None:
+    first = StateFolder(tmp_path)
+    second = StateFolder(tmp_path, waits=True)
+    (tmp_path / "r.json").write_text("{")
+    assert second.read("r") == (None, True)
+    assert (tmp_path / "r.json").exists()
+    assert not second.hold()
+    first.close()
+    assert second.hold()
+    second.close()

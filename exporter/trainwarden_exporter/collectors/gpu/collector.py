@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from trainwarden_exporter.collectors.gpu.roster import Roster, RosterGpu, roster
 from trainwarden_exporter.collectors.gpu.state import WAIT_SHARE, GpuState
 from trainwarden_exporter.collectors.gpu.sums import GpuSums
 from trainwarden_exporter.core.scrape_times import SUMMED_SHARE
-from trainwarden_exporter.core.state_file import StateFile
+from trainwarden_exporter.core.state_file import StateFile, is_held_by
 from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def build(settings: Mapping[str, Any]) -> GpuCollector:
         from trainwarden_exporter.collectors.gpu.nvml.driver import NvmlDriver  # noqa: PLC0415
 
         match settings.get("xid_state"):
-            case {"path": str(path), "writable": bool(writable), "machine": str(machine)}:
-                state = StateFile(Path(path), writable=writable, machine=machine)
+            case {"path": str(path), "writable": bool(writable), "machine": str(machine), "holder": str(holder)}:
+                may_write = partial(is_held_by, holder, Path(path).parent)
+                state = StateFile(Path(path), writable=writable, may_write=may_write, machine=machine)
             case _:
                 state = StateFile(None)
         driver = NvmlDriver(

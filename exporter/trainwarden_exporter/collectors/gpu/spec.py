@@ -11,7 +11,7 @@ from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
 from trainwarden_exporter.collectors.gpu.roster import NodeRoster
 from trainwarden_exporter.core.instance import inventory
 from trainwarden_exporter.core.spec import CollectorSpec
-from trainwarden_exporter.core.state_file import node_state
+from trainwarden_exporter.core.state_file import HOLDER, node_state
 
 if TYPE_CHECKING:
     from trainwarden_exporter.core.spec import Context
@@ -84,7 +84,12 @@ def _create_nvidia(context: Context) -> CollectorRunner:
         NVIDIA,
         expected=_expected_nvidia(context),
         kernel_log=str(node.rootfs / "dev/kmsg"),
-        xid_state={"path": str(xids.path), "writable": xids.writable, "machine": xids.machine},
+        xid_state={
+            "path": str(xids.path),
+            "writable": xids.writable,
+            "machine": xids.machine,
+            "holder": HOLDER,
+        },
         boot_id=node.boot_id,
         activity=flags["collector.nvidia.activity"],
     )

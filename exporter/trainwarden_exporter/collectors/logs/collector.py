@@ -192,7 +192,7 @@ class LogsCollector:
 
     def _store(self, runs: Iterable[RunLogs], clock: float) -> None:
         """Store the state, before anything of it is shown: what was shown is never counted again."""
-        if self._state is None:
+        if self._state is None or not self._state.hold():
             return
         for run in runs:
             if run.dirty:

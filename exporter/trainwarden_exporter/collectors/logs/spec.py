@@ -146,12 +146,14 @@ def create(context: Context) -> Sampler:
 def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:
     """Return the folder for offsets and findings; None, with a warning, if the default folder cannot be used.
 
+    While another exporter uses the default one, this one waits for it.
+
     So it is with a given one on a full disk, which costs no metrics.
     """
     given = flags["collector.logs.state"]
     path = given or default_folder(node.host, runs)
     try:
-        return StateFolder(path)
+        return StateFolder(path, waits=not given and not flags["once"])
     except (OSError, StateFolderLocked) as error:
         if isinstance(error, StateFolderLocked) and flags["once"]:
             return None  # the running service has it
