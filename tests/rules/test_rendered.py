@@ -32,6 +32,14 @@ CASES = {
     ("TrainExporterDown", "an exporter whose node has no other name is known by its address"): (
         "curl gpu-7:9745/-/healthy."  # as Kubernetes calls it, by the name of its node
     ),
+    # A message shows the reason alone.
+    ("TrainGpuRecoveryWanted", "a recovery that the driver requests is named until it is done"): (
+        "The driver requests a reset for GPU"
+    ),
+    (
+        "TrainGpuMemoryWearingOut",
+        "memory that waits for its repair, cannot be repaired, or has too many errors is worn until that is over",
+    ): (": bad memory could not be replaced."),
     ("TrainGpuThrottled", "every reason that is not the cap counts"): "for 10m 0s of the last ten minutes.",
 }
 
