@@ -69,7 +69,8 @@ def test_the_shell_reads_every_block() -> None:
 
 
 CHANGES = re.compile(
-    r"scancel|kill|umount|mount .*\S|reboot|modprobe|nvidia-smi -r|scontrol (?!show|ping)|systemctl (?!status|show)"
+    r"scancel|kill|umount|mount .*\S|reboot|modprobe|nvidia-smi -r|dcgmi diag"
+    r"|scontrol (?!show|ping)|systemctl (?!status|show)"
 )
 
 
@@ -81,6 +82,14 @@ def test_who_pastes_a_diagnosis_changes_nothing(path: Path) -> None:
     parts = [part.strip() for line in lines for part in re.split(r"[;|&]+", line)]
     assert [part for part in parts if CHANGES.match(part)] == []
     assert all(f"&& rm {made} " in f"{line} " for line in lines for made in re.findall(r"\btouch (\S+)", line))
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_a_command_in_a_sentence_is_on_one_line(path: Path) -> None:
+    """A runbook is read as it is, too: half a command, or two, would be copied."""
+    text = re.sub(r"^    .+$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    spans = [span for paragraph in text.split("\n\n") for span in re.findall(r"`[^`]*`", paragraph)]
+    assert [span for span in spans if "\n" in span] == []
 
 
 @pytest.mark.tools
