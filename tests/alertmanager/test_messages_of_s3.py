@@ -87,7 +87,12 @@ def alerts(
     document = {
         "rule_files": [str(each) for each in RULES],
         "evaluation_interval": "5s",
-        "group_eval_order": ["training_runs", "training_runs_remembered", "training_run_parts"],
+        "group_eval_order": [
+            "training_runs",
+            "training_runs_judged",
+            "training_runs_remembered",
+            "training_run_parts",
+        ],
         "tests": [
             {
                 "interval": "5s",

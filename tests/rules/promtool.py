@@ -87,10 +87,9 @@ def run(
         f"training_stale_threshold_seconds{{{labels}}}": stale,
         observed(instance): _last(t, read),
     }
-    for each in ("pending", "running", "succeeded", "failed", "cancelled"):
+    for each in ("running", state):
         page[f'training_run_state{{{labels},state="{each}"}}'] = float(each == state)
-    for each in ("init", "train", "eval", "checkpoint", "idle"):
-        page[f'training_phase{{{labels},phase="{each}"}}'] = float(each == phase)
+    page[f'training_phase{{{labels},phase="{phase}"}}'] = 1
     for each, seconds in (stall or STALL).items():
         page[f'training_stall_threshold_seconds{{{labels},phase="{each}"}}'] = seconds
     page |= _liveness(t, labels, start, phase, phase_start, metadata, progress, step, moved, ranks, inferred=inferred)
@@ -231,7 +230,7 @@ _HEAD = """\
 # What has a number is played beside the others of its test, in the cluster of that number.
 rule_files:
 {rule_files}evaluation_interval: {seconds}s
-group_eval_order: [training_runs, training_runs_remembered, training_run_parts]
+group_eval_order: [training_runs, training_runs_judged, training_runs_remembered, training_run_parts]
 tests:
 """
 

@@ -34,7 +34,7 @@ def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
     assert runs.value("training_run_attempt", run_id="r") == 2
     assert runs.value("training_attempt_start_timestamp_seconds", run_id="r") == NOW - 600
     assert runs.value("training_phase", run_id="r", phase="eval") == 1
-    assert runs.value("training_phase", run_id="r", phase="train") == 0
+    assert runs.value("training_phase", run_id="r", phase="train") is None
     assert runs.value("training_phase_start_timestamp_seconds", run_id="r") == NOW - 500
     assert runs.value("training_step", run_id="r") == 120
     assert runs.value("training_steps_target", run_id="r") == 1000

@@ -100,7 +100,8 @@ TRAINING_RUN_STATE = gauge(
     "training_run_state",
     "run_id state",
     "0/1",
-    "1 for the state of the run: the one in its record, corrected by its sentinels.",
+    "1 for the state of the run: the one in its record, corrected by its sentinels. 0 for running where it does not "
+    "run; absent for all other states.",
     "metadata.json: status; _error and _complete",
     "count by (state) (training_run_state == 1)",
 )
@@ -115,8 +116,8 @@ TRAINING_RUN_END_TIMESTAMP_SECONDS = gauge(
 TRAINING_PHASE = gauge(
     "training_phase",
     "run_id phase",
-    "0/1",
-    "1 for the phase of the run; an unknown one counts as train.",
+    "1",
+    "The phase of the run; an unknown one counts as train. Absent for all other phases.",
     "metadata.json: phase",
     'training_phase{phase="compile"} == 1' + WHILE_RUNNING,
 )

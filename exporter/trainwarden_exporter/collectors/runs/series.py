@@ -6,8 +6,6 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
-from trainwarden.record.folder import PHASES
-from trainwarden.record.metadata import STATUSES
 from trainwarden.redaction import label_text, name_text
 from trainwarden_exporter.collectors.runs import metrics, rank_metrics
 from trainwarden_exporter.collectors.runs.liveness import (
@@ -75,7 +73,8 @@ def add_settings(families: Families, record: RunRecord) -> None:
         families.add(metrics.TRAINING_RUN_PLAIN, None if metadata.user_id is None else 1, run_id=run_id)
         _add_phase(families, run_id, metadata)
     if record.state is not None:
-        for state in STATUSES:
+        # Of the others only that of running, so that rules that ask for one of them read the runs in it alone.
+        for state in dict.fromkeys(("running", record.state)):
             families.add(metrics.TRAINING_RUN_STATE, state == record.state, run_id=run_id, state=state)
     families.add(metrics.TRAINING_STALE_THRESHOLD_SECONDS, record.thresholds.stale_seconds, run_id=run_id)
     for phase, seconds in record.thresholds.stall_seconds.items():
@@ -310,9 +309,7 @@ def _add_identity(families: Families, run_id: str, metadata: Metadata | None) ->
 
 
 def _add_phase(families: Families, run_id: str, metadata: Metadata) -> None:
-    current = metadata.phase or "train"
-    for phase in PHASES:
-        families.add(metrics.TRAINING_PHASE, phase == current, run_id=run_id, phase=phase)
+    families.add(metrics.TRAINING_PHASE, 1, run_id=run_id, phase=metadata.phase or "train")
     families.add(metrics.TRAINING_PHASE_INFERRED, 1 if metadata.phase_source else None, run_id=run_id)
 
 
