@@ -45,6 +45,8 @@ _MANY = {
 }
 # Steps, the loop's heartbeats and the log stand still in a stalled run; its processes live on.
 _STANDS_STILL = re.compile(r'training_(?:step|motion|advance|log|tokens|loss)_|.*source="progress"|training_rank_step')
+# What an exporter shows of a record that it reads in S3, not of one in a folder.
+_OF_S3 = {"training_run_observed_timestamp_seconds", "training_run_s3_info"}
 _BEGAN = re.compile(r"(?:training_(?:attempt|phase)|slurm_job)_start_")
 
 
@@ -104,7 +106,7 @@ class Fleet:
 def _is_of_run(sample: Sample) -> bool:
     """Return whether an exporter shows it that has no node of its own to look at."""
     place = dict(sample.labels)
-    return (
+    return sample.name not in _OF_S3 and (
         place.get("instance") != _NODE
         or sample.name.startswith(("training_", "slurm_", "trainwarden_remediator_"))
         or place.get("collector") == "runs"
