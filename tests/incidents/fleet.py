@@ -295,19 +295,22 @@ def training(
         here = {rank: beat for rank, beat in all_beats.items() if rank_hosts[rank] == rank_host}
         until = stale if state == "running" else LIVE
         page |= present(ranks_of(t, run_id, target(rank_host)["instance"], rank_host, here, until))
+    counted = dict.fromkeys(rank_hosts, 0.0)
     for rank, rank_host in enumerate(rank_hosts):
         one = {"rank": str(rank), **its, **target(rank_host)}
         gpu = rank % GPUS
         beat = all_beats[rank]
-        page |= series(
-            "training_rank_step", first_step + max(0.0, last(t, min(stopped, beat)) - start) // step_seconds, **one
-        )
+        step = first_step + max(0.0, last(t, min(stopped, beat)) - start) // step_seconds
+        counted[rank_host] += step
+        page |= series("training_rank_step", step, **one)
         page |= series(
             "training_rank_info", 1, host=rank_host, gpu=str(gpu), uuid=uuid(rank_host, gpu), pid=str(900 + rank), **one
         )
         page |= series("training_rank_process_state", 1, state=(rank_states or {}).get(rank, "alive"), **one)
         for section, seconds in (sections or {}).get(rank, {"data": 0.1, "forward": 0.6, "backward": 1.2}).items():
             page |= series("training_section_seconds", seconds, section=section, **one)
+    for rank_host, steps_of_ranks in counted.items():
+        page |= series("training_rank_steps", steps_of_ranks, **its, **target(rank_host))
     return page
 
 

@@ -47,6 +47,16 @@ def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
     assert runs.value("training_grad_norm", run_id="r") == 0.7
 
 
+def test_of_states_and_phases_only_that_of_the_run_is_exported_and_always_whether_it_runs(runs: RunsTree) -> None:
+    runs.metadata("ended", status="cancelled", phase="eval")
+    samples = runs.samples()
+    assert samples["training_run_state"] == {
+        frozenset({("run_id", "ended"), ("state", "running")}): 0,
+        frozenset({("run_id", "ended"), ("state", "cancelled")}): 1,
+    }
+    assert samples["training_phase"] == {frozenset({("run_id", "ended"), ("phase", "eval")}): 1}
+
+
 def test_the_restart_policy_is_exported_only_of_a_run_that_asks_for_one(runs: RunsTree) -> None:
     runs.metadata("asks", policy="megatron_aggressive")
     runs.metadata("does-not")

@@ -48,6 +48,14 @@ TRAINING_RANK_STEP = gauge(
     "ranks/*.json: step",
     "bottomk by (run_id) (3, training_rank_step)",
 )
+TRAINING_RANK_STEPS = gauge(
+    "training_rank_steps",
+    "run_id",
+    "steps",
+    "Sum of the current steps of the ranks: it rises when any of them counts one.",
+    "ranks/*.json: step",
+    "training_rank_steps == training_rank_steps offset 5m" + WHILE_RUNNING,
+)
 TRAINING_RANK_INFO = gauge(
     "training_rank_info",
     "run_id rank host gpu uuid pid",
