@@ -310,7 +310,7 @@ def training(
         for section, seconds in (sections or {}).get(rank, {"data": 0.1, "forward": 0.6, "backward": 1.2}).items():
             page |= series("training_section_seconds", seconds, section=section, **one)
     for rank_host, steps_of_ranks in counted.items():
-        page |= series("training_rank_steps", steps_of_ranks, **its, **target(rank_host))
+        page |= series("training_host_rank_steps", steps_of_ranks, host=rank_host, **its, **target(rank_host))
     return page
 
 

@@ -24,7 +24,7 @@ def scraped(t: int, page: Page, since: int = BACK) -> Page:
 
 def counting_highest(until: float) -> Page:
     """A rank of a node that is gone, which had counted higher than those that go on."""
-    return {'training_rank_steps{run_id="r1",instance="n2:9745",job="trainwarden-exporter"}': until}
+    return {'training_host_rank_steps{run_id="r1",host="n2",instance="n2:9745",job="trainwarden-exporter"}': until}
 
 
 def counting_slowly(t: int) -> Page:

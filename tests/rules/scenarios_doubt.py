@@ -74,7 +74,7 @@ def known_by_log(t: int, written: float, *, step: float = 10) -> Page:
 
 def counting(t: int, until: float = LIVE) -> Page:
     """A rank that counts steps."""
-    return {'training_rank_steps{run_id="r1",instance="n1:9745",job="trainwarden-exporter"}': min(t, until)}
+    return {'training_host_rank_steps{run_id="r1",host="n1",instance="n1:9745",job="trainwarden-exporter"}': min(t, until)}
 
 
 LOG_ONLY = {

@@ -10,6 +10,14 @@ TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
     "ranks/*.json: time",
     "time() - training_host_heartbeat_timestamp_seconds > 60" + WHILE_RUNNING,
 )
+TRAINING_HOST_RANK_STEPS = gauge(
+    "training_host_rank_steps",
+    "run_id host",
+    "steps",
+    "Sum of the current steps of the ranks on one host: it rises when any of them counts one.",
+    "ranks/*.json: step",
+    "training_host_rank_steps == training_host_rank_steps offset 5m" + WHILE_RUNNING,
+)
 TRAINING_SILENT_RANKS_TIMESTAMP_SECONDS = gauge(
     "training_silent_ranks_timestamp_seconds",
     "run_id host ranks",
@@ -47,14 +55,6 @@ TRAINING_RANK_STEP = gauge(
     "Current step of the rank's training loop.",
     "ranks/*.json: step",
     "bottomk by (run_id) (3, training_rank_step)",
-)
-TRAINING_RANK_STEPS = gauge(
-    "training_rank_steps",
-    "run_id",
-    "steps",
-    "Sum of the current steps of the ranks: it rises when any of them counts one.",
-    "ranks/*.json: step",
-    "training_rank_steps == training_rank_steps offset 5m" + WHILE_RUNNING,
 )
 TRAINING_RANK_INFO = gauge(
     "training_rank_info",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from trainwarden.redaction import label_text, name_text
@@ -125,8 +126,12 @@ def add_liveness(
 
 def add_hosts(families: Families, run_id: str, ranks: Sequence[RankBeat], now: float) -> None:
     """Add which ranks each host has, and how many steps all of them have counted."""
-    steps = [beat.step for beat in ranks if beat.step is not None]
-    families.add_in_order(rank_metrics.TRAINING_RANK_STEPS, sum(steps) if steps else None, (run_id,))
+    steps: dict[str, int] = defaultdict(int)
+    for beat in ranks:
+        if beat.step is not None:
+            steps[name_text(beat.host or "")] += beat.step
+    for host, counted in steps.items():
+        families.add_in_order(rank_metrics.TRAINING_HOST_RANK_STEPS, counted, (run_id, host))
     for each in ranks_by_host(ranks, now):
         labels = {"run_id": run_id, "host": name_text(each.host), "ranks": name_text(each.ranks)}
         families.add(rank_metrics.TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS, each.time, **labels)
