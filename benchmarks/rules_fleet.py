@@ -44,7 +44,9 @@ _MANY = {
     "phase": ["init", "compile", "eval", "checkpoint", "load", "idle", "done"],
 }
 # Steps, the loop's heartbeats and the log stand still in a stalled run; its processes live on.
-_STANDS_STILL = re.compile(r'training_(?:step|motion|advance|log|tokens|loss)_|.*source="progress"|training_(?:host_)?rank_step')
+_STANDS_STILL = re.compile(
+    r'training_(?:step|motion|advance|log|tokens|loss|rank_step|host_rank_steps)(?:_|{)|.*source="progress"'
+)
 # What an exporter shows of a record that it reads in S3, not of one in a folder.
 _OF_S3 = {"training_run_observed_timestamp_seconds", "training_run_s3_info"}
 _BEGAN = re.compile(r"(?:training_(?:attempt|phase)|slurm_job)_start_")

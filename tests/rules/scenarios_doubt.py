@@ -74,7 +74,8 @@ def known_by_log(t: int, written: float, *, step: float = 10) -> Page:
 
 def counting(t: int, until: float = LIVE) -> Page:
     """A rank that counts steps."""
-    return {'training_host_rank_steps{run_id="r1",host="n1",instance="n1:9745",job="trainwarden-exporter"}': min(t, until)}
+    place = 'run_id="r1",host="n1",instance="n1:9745",job="trainwarden-exporter"'
+    return {f"training_host_rank_steps{{{place}}}": min(t, until)}
 
 
 LOG_ONLY = {
