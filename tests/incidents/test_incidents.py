@@ -9,15 +9,9 @@ import yaml
 
 from tests.incidents.document import document
 from tests.incidents.incidents import INCIDENTS, Incident
-from tests.incidents.timeline import Timeline, timeline
+from tests.incidents.timeline import assert_noticed, timeline
 from tests.rules.promtool import ROOT
 from trainwarden.stack.binaries import Tools
-
-
-def first(found: Timeline, alert: str) -> int | None:
-    """Return when an alert fired first."""
-    return min((at for at, alerts in found.items() if any(each["alertname"] == alert for each in alerts)), default=None)
-
 
 EACH = [pytest.param(each, id=each.name, marks=[] if each.quick else [pytest.mark.long]) for each in INCIDENTS]
 
@@ -29,16 +23,7 @@ EACH = [pytest.param(each, id=each.name, marks=[] if each.quick else [pytest.mar
 def test_an_incident_is_noticed_in_time_and_nothing_else_fires(
     tools: Tools, tmp_path: Path, incident: Incident
 ) -> None:
-    found = timeline(tools.promtool, tmp_path, incident.page, incident.seconds)
-    fired = {each["alertname"] for alerts in found.values() for each in alerts} - {"TrainWatchdog"}
-    assert fired - incident.also - incident.within.keys() == set()
-    for alert, within in incident.within.items():
-        at = first(found, alert)
-        assert at is not None, f"{alert} never fired"
-        assert incident.begins <= at <= incident.begins + within
-    restarts = [each for alerts in found.values() for each in alerts if each["remediate"] == "true"]
-    assert bool(restarts) == incident.restarts
-    assert {(each.get("cluster", ""), each["run_id"]) for each in restarts} <= incident.faulty
+    assert_noticed(incident, timeline(tools.promtool, tmp_path, incident.page, incident.seconds))
 
 
 @pytest.mark.parametrize("incident", [each for each in INCIDENTS if each.restarts], ids=lambda each: each.name)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.incidents.incidents import Incident
 from tests.rules.promtool import RULES, STEP, Page, evaluate, input_series
 from trainwarden.rules.files import groups_of
 
@@ -51,6 +52,24 @@ def timeline(promtool: Path, folder: Path, page: Callable[[int], Page], seconds:
     if done.returncode != 0 and not _AT.search(output):
         raise RuntimeError(f"promtool cannot evaluate the incident: {output[:2000]}")
     return _parsed(output)
+
+
+def assert_noticed(incident: Incident, found: Timeline) -> None:
+    """Assert that an incident raised the alerts that it must, in time, and no other."""
+    fired = {each["alertname"] for alerts in found.values() for each in alerts} - {"TrainWatchdog"}
+    assert fired - incident.also - incident.within.keys() == set()
+    for alert, within in incident.within.items():
+        at = _first(found, alert)
+        assert at is not None, f"{alert} never fired"
+        assert incident.begins <= at <= incident.begins + within, alert
+    restarts = [each for alerts in found.values() for each in alerts if each["remediate"] == "true"]
+    assert bool(restarts) == incident.restarts
+    assert {(each.get("cluster", ""), each["run_id"]) for each in restarts} <= incident.faulty
+
+
+def _first(found: Timeline, alert: str) -> int | None:
+    """Return when an alert fired first."""
+    return min((at for at, alerts in found.items() if any(each["alertname"] == alert for each in alerts)), default=None)
 
 
 @functools.cache
