@@ -1,7 +1,7 @@
 """What the rules take of a real Prometheus, calm and while many runs stall at once.
 
 RUNS: the sizes, such as 64,256,1024, with a node for each run, or head:1024, where one exporter shows all runs and no
-node has one; SECONDS: how long each is watched.
+node has one; SECONDS: how long each is watched; VALUES: a values file to make the rules with.
 They are measured one after the other. A size that a machine cannot bring up within `_PATIENCE_SECONDS` is reported as
 such and ends nothing.
 
@@ -15,7 +15,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -30,12 +29,14 @@ from typing import Any
 from benchmarks.rules_fleet import ROOT, STALL_SECONDS, Fleet, serving
 from benchmarks.tables import Table, verdict
 from trainwarden.clients.http import HttpClient
+from trainwarden.rules.build import Rules, write
 from trainwarden.stack import service
 from trainwarden.stack.binaries import find_tools
 from trainwarden.stack.ports import free_port
 
 _SIZES = os.environ.get("RUNS", "64,256,1024,head:1024").split(",")
 _SECONDS = float(os.environ.get("SECONDS", "62"))
+_VALUES = Path(os.environ["VALUES"]) if os.environ.get("VALUES") else None
 _SCRAPE_SECONDS = 30.0
 _STALLED = 500
 _CALM_SHARE, _STORM_SHARE = 0.10, 0.30
@@ -353,7 +354,7 @@ def prometheus(address: str) -> Iterator[Prometheus]:
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        shutil.copytree(ROOT / "rules", folder / "rules")
+        write(Rules(_VALUES), "prometheus", folder / "rules")
         (folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": jobs}))
         command = [
             *_COMMAND,

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import trainwarden
 from trainwarden.clients.process import keep_child_status
-from trainwarden.command_line import CommandLine, valid_run_id
+from trainwarden.command_line import CommandLine, discard_output, valid_run_id
 from trainwarden.errors import UsageError
 from trainwarden.service_log import log_to_stderr
 from trainwarden_remediator.canary_job.command import add_canary_flags, keep_canary
@@ -170,9 +170,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     keep_child_status()
     try:
         status: int = arguments.run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return status
     except BrokenPipeError:
-        return 0
+        return discard_output()
     except (RemediatorError, UsageError) as error:
         for problem in error.problems if isinstance(error, ConfigError) else (error,):
             _complain(problem)

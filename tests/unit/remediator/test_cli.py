@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -10,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import trainwarden_remediator
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import FILE, open_database
+
+_POLICY = Path(trainwarden_remediator.__file__).with_name("policies") / "default.yaml"
 
 
 @pytest.fixture
@@ -212,3 +217,13 @@ def test_a_check_of_a_policy_loads_neither_the_service_nor_a_database() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) & {"sqlalchemy", "prometheus_client", "trainwarden_remediator.app"} == set()
+
+
+@pytest.mark.process
+def test_a_command_ends_in_silence_where_the_reader_of_its_output_has_enough() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", str(_POLICY)]
+    ended = subprocess.run(command, check=False, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
