@@ -5,8 +5,6 @@ Each incident is a cluster of its own. What is scraped follows the clock, so thi
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,11 +13,10 @@ import pytest
 
 from tests.incidents.incidents import INCIDENTS, skewed
 from tests.incidents.timeline import Timeline, assert_noticed
+from tests.prometheus import running_prometheus
 from tests.rules.promtool import RULES, STEP, in_cluster
-from trainwarden.clients.prometheus import PrometheusClient, PrometheusSeries
-from trainwarden.stack import service
+from trainwarden.clients.prometheus import PrometheusSeries
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.ports import free_port
 
 pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -80,25 +77,14 @@ def timelines(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "rule_files": [str(path) for path in RULES],
         "scrape_configs": [incidents],
     }
-    (folder / "prometheus.yml").write_text(json.dumps(configuration), encoding="utf-8")
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        str(tools.prometheus), "--config.file=prometheus.yml", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-    ]  # fmt: skip
-    running = service.start(
-        "prometheus", command, log=folder / "prometheus.log", environment=dict(os.environ), folder=folder
-    )
     try:
-        running.wait_for(f"http://{address}/-/ready")
-        ends = began + max(incident.seconds for incident in INCIDENTS)
-        time.sleep(ends - time.time())  # the incidents take their time
-        found = PrometheusClient(f"http://{address}").query_range('ALERTS{alertstate="firing"}', began, ends)
+        with running_prometheus(tools, folder, configuration) as client:
+            ends = began + max(incident.seconds for incident in INCIDENTS)
+            time.sleep(ends - time.time())  # the incidents take their time
+            return _by_cluster(client.query_range('ALERTS{alertstate="firing"}', began, ends), began)
     finally:
-        running.stop()
         exporters.shutdown()
         exporters.server_close()
-    return _by_cluster(found, began)
 
 
 def _by_cluster(found: list[PrometheusSeries], began: int) -> dict[str, Timeline]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.answering import AnsweringService, Asked
+from tests.prometheus import running_prometheus
 from tests.unit.runs.records import RUN, foreign_run
 from tests.waiting import wait_until
 from trainwarden import cli
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.doctor import Finding
 from trainwarden.doctor.services import check_prometheus
-from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.ports import free_port
 
 pytestmark = pytest.mark.tools
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,21 +52,11 @@ def prometheus(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\nscrape_configs:\n"
         f'  - {{job_name: trainwarden-exporter, static_configs: [{{targets: ["{exporter.url.removeprefix("http://")}"]}}]}}\n'
     )
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        str(tools.prometheus), "--config.file=prometheus.yml", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-    ]  # fmt: skip
-    running = service.start(
-        "prometheus", command, log=folder / "prometheus.log", environment=dict(os.environ), folder=folder
-    )
     try:
-        running.wait_for(f"http://{address}/-/ready")
-        client = PrometheusClient(f"http://{address}")
-        wait_until(lambda: client.query("ray_cluster_gpus") and client.alerts(), "the first scrape and evaluation")
-        yield client
+        with running_prometheus(tools, folder) as client:
+            wait_until(lambda: client.query("ray_cluster_gpus") and client.alerts(), "the first scrape and evaluation")
+            yield client
     finally:
-        running.stop()
         exporter.close()
 
 

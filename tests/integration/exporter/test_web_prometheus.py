@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 
 from tests.certificates import Authority
 from tests.integration.exporter.running import Started
+from tests.prometheus import running_prometheus
 from tests.waiting import wait_until
 from trainwarden.clients.prometheus import PrometheusClient
-from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.ports import free_port
 
 pytestmark = pytest.mark.tools
 
@@ -62,21 +60,8 @@ def prometheus(tools: Tools, target: str, tmp_path: Path) -> Iterator[Prometheus
     (tmp_path / "prometheus.yml").write_text(
         f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{scrapes}"
     )
-    port = free_port()
-    command = [
-        str(tools.prometheus),
-        f"--config.file={tmp_path / 'prometheus.yml'}",
-        f"--storage.tsdb.path={tmp_path / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    running = service.start(
-        "prometheus", command, log=tmp_path / "prometheus.log", environment=dict(os.environ), folder=tmp_path
-    )
-    try:
-        running.wait_for(f"http://127.0.0.1:{port}/-/ready")
-        yield PrometheusClient(f"http://127.0.0.1:{port}")
-    finally:
-        running.stop()
+    with running_prometheus(tools, tmp_path) as client:
+        yield client
 
 
 def test_prometheus_gets_in_with_certificate_and_password_and_with_neither_alone(prometheus: PrometheusClient) -> None:

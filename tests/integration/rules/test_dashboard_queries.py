@@ -7,7 +7,6 @@ is half dead; the shipped rules are loaded. What only a cluster or a longer time
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -23,11 +22,11 @@ from tests.integration.remediator.conftest import Process
 from tests.integration.remediator.fake_services import FakeServices, World, as_webhook
 from tests.nodes.drivers import environment
 from tests.nodes.fixtures import NODES
+from tests.prometheus import running_prometheus
 from tests.rules.dashboards import DASHBOARDS, VALUES, Question, questions
 from tests.rules.promtool import ROOT
 from tests.waiting import wait_until
 from trainwarden.clients.prometheus import PrometheusClient
-from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
 
@@ -127,18 +126,7 @@ def prometheus(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 for job, addresses in targets.items()
             ],
         }
-        (folder / "prometheus.yml").write_text(json.dumps(configuration), encoding="utf-8")
-        address = f"127.0.0.1:{free_port()}"
-        command = [
-            str(tools.prometheus), "--config.file=prometheus.yml", f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address={address}",
-        ]  # fmt: skip
-        running = service.start(
-            "prometheus", command, log=folder / "prometheus.log", environment=dict(os.environ), folder=folder
-        )
-        stack.callback(running.stop)
-        running.wait_for(f"http://{address}/-/ready")
-        client = PrometheusClient(f"http://{address}")
+        client = stack.enter_context(running_prometheus(tools, folder, configuration))
         wait_until(lambda: len(client.query("up")) == 3, "the first scrapes")
         _trainings(stack, folder, client)
         remediator.send(as_webhook(world.alert()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import shutil
 import threading
@@ -18,12 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.alertmanager.running import WARNINGS_WAIT, Alertmanager, alertmanager
+from tests.prometheus import running_prometheus
 from tests.rules.promtool import ROOT, Page, run
 from tests.waiting import wait_until
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusRule
-from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.ports import free_port
 
 pytestmark = pytest.mark.tools
 
@@ -176,21 +174,9 @@ def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
     # The texts are the subject: a message of its own for each run, as a small team may want it, and none waits.
     edits = {"group_by: [cluster]\n": "group_by: [cluster, run_id]\n", WARNINGS_WAIT: ""}
     with _serve(exporter), alertmanager(tools, tmp_path_factory.mktemp("alertmanager"), edits=edits) as running:
-        number = free_port()
         _write_targets(folder / "targets", exporter.address, running.url)
-        command = [
-            str(tools.prometheus),
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{number}",
-        ]
-        log = folder / "prometheus.log"
-        process = service.start("prometheus", command, log=log, environment=dict(os.environ), folder=folder)
-        try:
-            process.wait_for(f"http://127.0.0.1:{number}/-/ready")
-            yield World(exporter, PrometheusClient(f"http://127.0.0.1:{number}"), running)
-        finally:
-            process.stop()
+        with running_prometheus(tools, folder) as client:
+            yield World(exporter, client, running)
 
 
 @pytest.fixture

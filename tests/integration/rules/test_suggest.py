@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.prometheus import running_prometheus
 from trainwarden.clients.http import HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.rules.command import main
 from trainwarden.rules.suggest import Suggestion, Threshold, budgets, lines, suggest
-from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
 
@@ -61,22 +60,8 @@ def url(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         check=True,
         capture_output=True,
     )
-    (folder / "prometheus.yml").write_text("global: {scrape_interval: 1m}\n")
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        str(tools.prometheus),
-        "--config.file=prometheus.yml",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-    ]
-    running = service.start(
-        "prometheus", command, log=folder / "prometheus.log", environment=dict(os.environ), folder=folder
-    )
-    try:
-        running.wait_for(f"http://{address}/-/ready")
-        yield f"http://{address}"
-    finally:
-        running.stop()
+    with running_prometheus(tools, folder, {"global": {"scrape_interval": "1m"}}) as client:
+        yield client.url
 
 
 @pytest.fixture
