@@ -186,7 +186,7 @@ INCIDENTS = [
             fleet(t),
             lost_node(fleet(t, training=training(t, stopped=T, beats=T), slurm=slurm(t, nodes={"n1": "down"})), "n1"),
         ),
-        {"TrainExporterDown": 180, "TrainRunTimedOut": 120, "TrainSlurmNodeFailed": 60},
+        {"TrainExporterDown": 215, "TrainRunTimedOut": 120, "TrainSlurmNodeFailed": 60},
         also=frozenset({"TrainRankSilent", "TrainMonitoringBlind"}),
     ),
     Incident(
@@ -196,7 +196,7 @@ INCIDENTS = [
             fleet(t),
             lost_node(fleet(t, training=training(t, stopped=T), n1_gpus=gpus(t, "n1", units=0.0, watts=125)), "n2"),
         ),
-        {"TrainRunStalled": 45, "TrainExporterDown": 180, "TrainRankSilent": 120},
+        {"TrainRunStalled": 45, "TrainExporterDown": 215, "TrainRankSilent": 120},
         also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
         restarts=True,
         quick=True,
@@ -279,7 +279,7 @@ INCIDENTS = [
     Incident(
         "an exporter dies, its run lives",
         lambda t: _after(t, fleet(t), lost_node(fleet(t), "n2")),
-        {"TrainExporterDown": 180, "TrainRankSilent": 180},
+        {"TrainExporterDown": 215, "TrainRankSilent": 180},
         also=frozenset({"TrainRunDegraded"}),
     ),
     Incident(
@@ -393,7 +393,7 @@ INCIDENTS = [
     Incident(
         "one rank is silent, the others train on",
         lambda t: fleet(t, training=training(t, rank_beats={3: T})),
-        {"TrainRankSilent": 90},
+        {"TrainRankSilent": 130},
         also=frozenset({"TrainRunDegraded"}),
     ),
     Incident(
@@ -406,7 +406,7 @@ INCIDENTS = [
             n1_efa=efa(t, "n1", stopped=T),
             n2_efa=efa(t, "n2", stopped=T),
         ),
-        {"TrainRunStalled": 45, "TrainRankProcessGone": 90, "TrainRankSilent": 90},
+        {"TrainRunStalled": 45, "TrainRankProcessGone": 90, "TrainRankSilent": 130},
         also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
         restarts=True,
     ),
