@@ -25,6 +25,9 @@ for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step
 ON = """\
 while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.5; done
 """
+# For a script that ends soon: a job that ends before the scheduler is first asked has no record, and one that ends before
+# it is marked is not restarted.
+UNTIL_MARKED = 'until scontrol show job "$SLURM_JOB_ID" | grep -q Comment=trainwarden:; do sleep 0.2; done\n'
 # What its watchdog prints, and then ends the process.
 NCCL = (
     'echo "[rank0]:[E1123 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation '

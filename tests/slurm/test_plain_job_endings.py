@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.slurm.cluster import running_cluster
-from tests.slurm.plain_jobs import NCCL, ON, STEPS, PlainJobs, watched_jobs
+from tests.slurm.plain_jobs import NCCL, ON, STEPS, UNTIL_MARKED, PlainJobs, watched_jobs
 from tests.slurm.programs import Programs
 from tests.slurm.watched_cluster import WatchedCluster
 from tests.waiting import wait_until
@@ -17,8 +17,6 @@ from trainwarden.stack.binaries import Tools
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
 
-# Not before it is watched: a job that ends before the scheduler is first asked has no record.
-_WATCHED = "while [ ! -e runs/nan ]; do sleep 0.2; done\n"
 _NAN = 'echo "step 21/10000 | loss nan | lr 0.001"; echo "RuntimeError: found NaN in local forward loss" >&2; exit 1\n'
 # As users of the SLURM log monitor have it, in a folder of their own.
 _SIGNALS = """\
@@ -30,7 +28,7 @@ log_signals:
 # Preempted jobs are on n1 and n2, whose place one job takes; the others are on n3.
 _JOBS = {
     "healthy": (STEPS + ON, "--nodelist=n3"),
-    "nan": (STEPS + _WATCHED + _NAN, "--nodelist=n3"),
+    "nan": (STEPS + UNTIL_MARKED + _NAN, "--nodelist=n3"),
     "requeued": (STEPS + ON, "--nodelist=n3"),
     "preempted": (STEPS + ON, "--partition=requeue", "--nodelist=n1", "--exclusive"),
     "displaced": (STEPS + ON, "--partition=cancel", "--nodelist=n2", "--exclusive"),
@@ -61,7 +59,7 @@ def jobs(programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFact
         watched_jobs(WatchedCluster(cluster, tools, folder, log_roots=[signals.parent]), folder, rules) as found,
     ):
         for name, (text, *options) in _JOBS.items():
-            found.submit(name, text, f"--chdir={folder}", *options)
+            found.submit(name, text, *options)
         yield found
 
 

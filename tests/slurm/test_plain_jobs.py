@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.slurm.cluster import Cluster
-from tests.slurm.plain_jobs import NCCL, ON, STEPS, PlainJobs, watched_jobs
+from tests.slurm.plain_jobs import NCCL, ON, STEPS, UNTIL_MARKED, PlainJobs, watched_jobs
 from tests.slurm.watched_cluster import WatchedCluster
 from tests.waiting import wait_until
 from trainwarden.record.progress import Progress, read_progress
@@ -22,13 +22,15 @@ _LOAD = "for _ in $(seq 1500000); do :; done\n"
 _FIRST = '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] && '
 # @ stands for the folder of the test.
 _SCRIPTS = {
-    "success": STEPS,
-    "oom": STEPS + 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1\n',
-    "disk": STEPS + 'echo "OSError: [Errno 28] No space left on device" >&2; exit 1\n',
+    "success": STEPS + UNTIL_MARKED,
+    "oom": STEPS
+    + UNTIL_MARKED
+    + 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1\n',
+    "disk": STEPS + UNTIL_MARKED + 'echo "OSError: [Errno 28] No space left on device" >&2; exit 1\n',
     "hang": STEPS + _FIRST + f"{{ {_LOAD} sleep 3600; }}\n" + ON,
     # It works on, and prints nothing of that for long.
     "buffered": STEPS + _LOAD + "while true; do for _ in $(seq 30000); do :; done; sleep 0.2; done\n",
-    "nccl": STEPS + _FIRST + f"{{ {NCCL}; }}\n" + ON,
+    "nccl": STEPS + UNTIL_MARKED + _FIRST + f"{{ {NCCL}; }}\n" + ON,
     # It leaves a good checkpoint, a torn one, and a folder whose layout promises nothing.
     "resumes": STEPS
     + _FIRST

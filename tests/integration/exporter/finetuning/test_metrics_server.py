@@ -80,7 +80,7 @@ def test_it_listens_on_loopback_alone_unless_reported_or_in_a_pod(
     assert address.startswith("127.0.0.1:")
     _, elsewhere = start("--listen-address=127.0.0.2")
     assert elsewhere.startswith("127.0.0.2:")
-    assert "finetuning_job_status" in page(elsewhere)
+    wait_until(lambda: "finetuning_job_status" in page(elsewhere))
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
