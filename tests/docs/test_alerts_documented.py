@@ -10,6 +10,7 @@ import yaml
 
 from tests.rules.rule_files import ALERTS, NAMES, of_names
 from trainwarden.rules.document import meaning, with_tables
+from trainwarden.rules.files import groups_of
 from trainwarden_remediator.observe.nodes import EVIDENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +62,9 @@ def test_the_seconds_on_the_page_are_those_of_the_configuration() -> None:
     routes = yaml.safe_load((ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8"))["route"]
     (machine,) = [route for route in routes["routes"] if route["matchers"] == ['remediate="true"']]
     assert f"| scrape | {_seconds(prometheus['global']['scrape_interval'])} s |" in PAGE
-    assert f"| evaluation | {_seconds(prometheus['global']['evaluation_interval'])} s |" in PAGE
+    groups = groups_of((ROOT / "rules/alerts/runs.yml").read_text(encoding="utf-8"))
+    (runs,) = [each for each in groups if each["name"] == "training_runs"]
+    assert f"| evaluation | {_seconds(runs['interval'])} s |" in PAGE
     wait = f"{_seconds(machine['group_wait'])} s to the remediator, {_seconds(routes['group_wait'])} s to people"
     assert f"| group_wait | {wait} |" in PAGE
     assert {rule.get("for") for rule in ALERTS if rule["labels"]["remediate"] == "true"} == {None}

@@ -153,7 +153,7 @@ INCIDENTS = [
     Incident(
         "a hang in a collective: all GPUs busy, no unit at work",
         _hang,
-        {"TrainRunStalled": 45, "TrainRunCollectiveHung": 120},
+        {"TrainRunStalled": 50, "TrainRunCollectiveHung": 120},
         also=frozenset({"TrainRunDegraded"}),
         restarts=True,
         quick=True,
@@ -169,14 +169,14 @@ INCIDENTS = [
     Incident(
         "the run crashes: out of GPU memory",
         lambda t: fleet(t, training=_failed(t, OOM)),
-        {"TrainRunFailed": 15},
+        {"TrainRunFailed": 20},
         restarts=True,
         quick=True,
     ),
     Incident(
         "the kernel kills the run: out of host memory",
         lambda t: fleet(t, training=_failed(t, HOST_OOM), n1_health=host_health(t, "n1", oom_at=T)),
-        {"TrainRunFailed": 15, "TrainNodeOomKill": 60},
+        {"TrainRunFailed": 20, "TrainNodeOomKill": 60},
         restarts=True,
     ),
     Incident(
@@ -196,7 +196,7 @@ INCIDENTS = [
             fleet(t),
             lost_node(fleet(t, training=training(t, stopped=T), n1_gpus=gpus(t, "n1", units=0.0, watts=125)), "n2"),
         ),
-        {"TrainRunStalled": 45, "TrainExporterDown": 215, "TrainRankSilent": 120},
+        {"TrainRunStalled": 50, "TrainExporterDown": 215, "TrainRankSilent": 120},
         also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
         restarts=True,
         quick=True,
@@ -272,7 +272,7 @@ INCIDENTS = [
             n1_efa=efa(t, "n1", stopped=T),
             n2_efa=efa(t, "n2", stopped=T),
         ),
-        {"TrainRunStalled": 45, "TrainRunDataStalled": 150},
+        {"TrainRunStalled": 50, "TrainRunDataStalled": 150},
         also=frozenset({"TrainRunGpusIdle", "TrainRunDegraded"}),
         restarts=True,
     ),
@@ -296,7 +296,7 @@ INCIDENTS = [
     Incident(
         "Prometheus restarts while a run has failed: nothing is scraped for 40 s",
         lambda t: {} if T + 60 <= t < T + 100 else fleet(t, training=_failed(t, OOM)),
-        {"TrainRunFailed": 15},
+        {"TrainRunFailed": 20},
         restarts=True,
     ),
     Incident(
@@ -348,7 +348,7 @@ INCIDENTS = [
             training=_failed(t, PREEMPTED),
             slurm=slurm(t) if t < T else slurm(t, state="preempted", nodes={"n1": "allocated", "n2": "allocated"}),
         ),
-        {"TrainRunFailed": 15},
+        {"TrainRunFailed": 20},
         also=frozenset({"TrainSlurmJobPreempted"}),
         restarts=True,
     ),
@@ -365,7 +365,7 @@ INCIDENTS = [
                 for host in ("n1", "n2")
             },
         ),
-        {"TrainRunSucceeded": 15},
+        {"TrainRunSucceeded": 20},
     ),
     Incident(
         "livelock: every attempt repeats the same steps",
@@ -406,7 +406,7 @@ INCIDENTS = [
             n1_efa=efa(t, "n1", stopped=T),
             n2_efa=efa(t, "n2", stopped=T),
         ),
-        {"TrainRunStalled": 45, "TrainRankProcessGone": 90, "TrainRankSilent": 130},
+        {"TrainRunStalled": 50, "TrainRankProcessGone": 90, "TrainRankSilent": 130},
         also=frozenset({"TrainRunCollectiveHung", "TrainRunDegraded"}),
         restarts=True,
     ),
@@ -426,14 +426,14 @@ INCIDENTS = [
     Incident(
         "one run fails in one of two clusters that use the same run id",
         _two_clusters,
-        {"TrainRunFailed": 15},
+        {"TrainRunFailed": 20},
         restarts=True,
         faulty=frozenset({("east", "r1")}),
     ),
     Incident(
         "500 runs stall at once",
         _storm,
-        {"TrainRunStalled": 45},
+        {"TrainRunStalled": 50},
         seconds=180,
         restarts=True,
         faulty=frozenset(("", f"s{number}") for number in range(500)),

@@ -19,7 +19,7 @@ MAX_WINDOW = 6 * 3600
 LONG_WINDOWS = {"recording/goodput.yml", "recording/remediation.yml"}
 # An alert can wait, or be kept, for no longer.
 MAX_WAIT = 3600
-INTERVALS = {"5s", "15s", "30s", "1m", "2m"}
+INTERVALS = {"10s", "15s", "30s", "1m", "2m"}
 
 of_rules = pytest.mark.parametrize(
     ("file", "rule"),

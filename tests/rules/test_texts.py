@@ -51,6 +51,7 @@ GPUS = {
     "TrainGpuCountLow": ["lspci", "nvidia-smi -L", "--expect.gpus"],
     "TrainGpuDriverFailed": ["nvidia-smi", "reboot"],
     "TrainGpuXidFatal": ["Drain the node", "nvidia-bug-report.sh"],
+    "TrainGpuXidUnknown": ["catalogue", "drain the node first"],
     "TrainGpuXidRepeated": ["dcgmi diag", "fault in its code"],
     "TrainGpuKernelError": ["dmesg", "drain"],
     "TrainGpuEccUncorrected": ["reset the GPU", "exchanged"],

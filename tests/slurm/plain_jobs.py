@@ -25,8 +25,8 @@ for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step
 ON = """\
 while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.5; done
 """
-# For a script that ends soon: a job that ends before the scheduler is first asked has no record, and one that ends before
-# it is marked is not restarted.
+# For a script that ends soon: a job that ends before the scheduler is first asked has no record, and one that ends
+# before it is marked is not restarted.
 UNTIL_MARKED = 'until scontrol show job "$SLURM_JOB_ID" | grep -q Comment=trainwarden:; do sleep 0.2; done\n'
 # What its watchdog prints, and then ends the process.
 NCCL = (

@@ -203,7 +203,7 @@ class WatchedCluster:
     def wait_for_state(self, run_id: str, state: str) -> None:
         """Wait until the rules have been evaluated several times since a run is in this state."""
         prometheus = PrometheusClient(self._stack.prometheus_url)
-        query = f'count_over_time((training_run_state{{run_id="{run_id}",state="{state}"}} == 1)[2m:5s]) >= 5'
+        query = f'count_over_time((training_run_state{{run_id="{run_id}",state="{state}"}} == 1)[2m:5s]) >= 9'
         query += f' and on () training_run_state{{run_id="{run_id}",state="{state}"}} == 1'
 
         def probe() -> bool:

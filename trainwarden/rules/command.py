@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainwarden.clients.http import HttpAuth, HttpClient
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpError, read_token
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.command_line import CommandLine, duration_seconds
 from trainwarden.errors import UsageError
@@ -79,6 +79,11 @@ def _build(arguments: argparse.Namespace) -> int:
 def _suggest(arguments: argparse.Namespace) -> int:
     rules = Rules(arguments.values)
     end = time.time()
+    if arguments.token_file:
+        try:
+            read_token(arguments.token_file)  # which is read again for each request
+        except HttpError as error:
+            raise UsageError(f"--token-file {error}") from None
     try:
         auth = HttpAuth(token_file=arguments.token_file)
         client = PrometheusClient(HttpClient(arguments.prometheus, arguments.timeout, auth=auth))
@@ -105,7 +110,7 @@ def _suggest(arguments: argparse.Namespace) -> int:
 
 
 def _days(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 366:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 366:
         raise argparse.ArgumentTypeError(f"{text!r}, expected a number of days from 1 to 366")
     return int(text)
 

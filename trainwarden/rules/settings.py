@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.duration import parse_duration
 from trainwarden.rules.files import SEVERITIES
-from trainwarden.rules.values import DURATION
+from trainwarden.rules.values import DURATION, LONGEST_SECONDS
 from trainwarden.yaml_file import YamlValue, read_yaml
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _WAIT = re.compile(f"0|{DURATION.pattern}", re.ASCII)
 # What follows it is a path.
 _URL = re.compile(r"https?://[^\s\"'<>{}?#]+", re.ASCII)
+_USER = re.compile(r"https?://[^/]*@")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _KUBERNETES_LABEL = re.compile(r"[a-zA-Z0-9](?:[-\w.]{0,61}[a-zA-Z0-9])?", re.ASCII)
 _KUBERNETES_NAME = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_KUBERNETES_LABEL.pattern}", re.ASCII)
@@ -147,8 +148,8 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Sequence[RuleF
     return RuleSettings(
         values=chosen,
         labels=_labels(mapping("labels")),
-        runbooks=_matching(entries.get("runbooks"), _URL, "an address such as https://wiki.example.com/runbooks"),
-        dashboards=_matching(entries.get("dashboards"), _URL, "an address such as https://grafana.example.com"),
+        runbooks=_address(entries.get("runbooks"), "https://wiki.example.com/runbooks"),
+        dashboards=_address(entries.get("dashboards"), "https://grafana.example.com"),
         alerts=changes,
         namespace=_matching(kubernetes.get("namespace"), _NAMESPACE, "the name of a namespace"),
         kubernetes_labels={
@@ -232,9 +233,16 @@ def _alert(given: YamlValue, rules: Iterable[Mapping[str, Any]]) -> AlertChange:
     return AlertChange(
         is_enabled=fields["enabled"].boolean() if "enabled" in fields else True,
         severity=severity,
-        wait=_matching(fields.get("for"), _WAIT, "a duration such as 5m"),
+        wait=_wait(fields.get("for")),
         labels=_labels(fields["labels"].mapping()) if "labels" in fields else {},
     )
+
+
+def _wait(given: YamlValue | None) -> str | None:
+    text = _matching(given, _WAIT, "a duration such as 5m")
+    if given is not None and re.search("[1-9]", given.text) and parse_duration(given.text) > LONGEST_SECONDS:
+        raise given.wrong("a duration such as 5m, of a year at most")
+    return text
 
 
 def _labels(given: Mapping[str, YamlValue]) -> dict[str, str]:
@@ -254,7 +262,16 @@ def _matching(given: YamlValue | None, pattern: re.Pattern[str], expected: str) 
     text = given.scalar(expected)
     if not pattern.fullmatch(text):
         raise given.wrong(expected)
-    return text.rstrip("/") if pattern is _URL else text
+    return text
+
+
+def _address(given: YamlValue | None, example: str) -> str | None:
+    """Return an address that stands in messages, without a slash at its end."""
+    if given is not None and _USER.match(given.scalar("an address")):
+        expected = "one without user and password, as it stands in every message"
+        raise given.wrong(expected, "an address with a user")
+    text = _matching(given, _URL, f"an address such as {example}")
+    return text and text.rstrip("/")
 
 
 def applied(settings: RuleSettings, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

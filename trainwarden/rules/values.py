@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from trainwarden.duration import parse_duration
@@ -27,15 +28,18 @@ UNITS = {
     "bytes": "bytes",
     "bytes_per_second": "bytes per second",
     "per_second": "a number per second",
-    "price": "a price, in your currency",
+    "price": "a price in US dollars",
     "factor": "a factor",
 }
 _FIELDS = ("default", "unit", "least", "most", "meaning", "history", "fires")
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+# Without leading zeros: to Prometheus 0300 is octal.
+_NUMBER = re.compile(r"(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?", re.ASCII)
 # As Prometheus reads one: each unit once at most, from the longest on.
 DURATION = re.compile(
     r"(?=\d)" + "".join(rf"(?:\d{{1,9}}{unit})?" for unit in ("y", "w", "d", "h", "m", "s", "ms")), re.ASCII
 )
+# A wait of longer is a mistake, and Prometheus refuses one of centuries.
+LONGEST_SECONDS = 365 * 86400.0
 # A number at the end of its line; what closes after it is not of it.
 _MARKER = re.compile(
     r"(?<![\w.:])(?P<number>\d[\w.]*)(?P<closing>[)\]},]*)(?P<blank>[ \t]+)# values: (?P<name>[^\s]+)[ \t]*$",
@@ -70,7 +74,9 @@ class Value:
     def expected(self) -> str:
         """What a value must look like."""
         bounds = f" of at least {self.least:g}" if self.least else ""
-        if self.most != float("inf"):
+        if self.most == LONGEST_SECONDS:
+            bounds += ", of a year at most"
+        elif self.most != inf:
             bounds = f" from {self.least:g} to {self.most:g}"
         return UNITS[self.unit] + bounds
 
@@ -113,7 +119,9 @@ def _value(name: str, entry: YamlValue) -> Value:
     if unit not in UNITS:
         raise fields["unit"].unknown(unit, UNITS)
     least = Value.size(fields["least"].scalar()) if "least" in fields else 0.0
-    most = Value.size(fields["most"].scalar()) if "most" in fields else 1.0 if unit == "ratio" else float("inf")
+    most = {"ratio": 1.0, "seconds": LONGEST_SECONDS, "duration": LONGEST_SECONDS}.get(unit, inf)
+    if "most" in fields:
+        most = Value.size(fields["most"].scalar())
     history = fields["history"].scalar("a query") if "history" in fields else ""
     fires = fields["fires"].scalar() if "fires" in fields else "above"
     if fires not in {"above", "below"}:

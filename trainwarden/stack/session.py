@@ -43,7 +43,7 @@ _ANSWER_SECONDS = 5
 # How long to wait after the command's end for an alert, a decision or a message that is under way.
 _DECISION_SECONDS = 90.0
 # How long the alert of an end takes: sample, scrape, evaluation and the wait for its group.
-_REPORT_SECONDS = 15.0
+_REPORT_SECONDS = 20.0
 _REVIVE_SECONDS = 3.0
 # Of the page of a run that was given up: its rules are evaluated every 30 s, and wait for what is known of the run.
 _DELIVERY_SECONDS = 75.0

@@ -160,6 +160,12 @@ def test_a_prometheus_that_does_not_answer_is_named(capsys: pytest.CaptureFixtur
     assert "Prometheus is unreachable" in capsys.readouterr().err
 
 
+def test_a_file_of_a_token_that_is_not_there_is_named_with_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert main(["suggest", "--prometheus", url, "--token-file", "/none"]) == 2
+    assert capsys.readouterr().err == "trainwarden rules: --token-file /none: No such file or directory\n"
+
+
 @pytest.mark.parametrize("url", ["prometheus:9090", "http://127.0.0.1:99999", "http://reader:a-secret@127.0.0.1:9090"])
 def test_what_is_no_address_is_refused_without_its_password(capsys: pytest.CaptureFixture[str], url: str) -> None:
     with pytest.raises(SystemExit) as ended:
