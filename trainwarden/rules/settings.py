@@ -140,6 +140,7 @@ def read_settings(file: Path, values: Mapping[str, Value], files: Sequence[RuleF
     all_numbers = {name: value.default for name, value in values.items()} | chosen
     _check_burn(numbers, all_numbers)
     _check_faults(numbers, all_numbers)
+    _check_idle(numbers, all_numbers)
     recordings = [rule for each in files for rule in each.rules if "record" in rule]
     for name, change in changes.items():
         if change.wait is not None:
@@ -186,6 +187,15 @@ def _check_faults(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) ->
         if name in given:
             raise given[name].wrong(f"below {known} ({numbers[known]}), or the alert loses its run meanwhile")
         raise given[known].wrong(f"above {name} ({numbers[name]}), or the alert loses its run meanwhile")
+
+
+def _check_idle(given: Mapping[str, YamlValue], numbers: Mapping[str, str]) -> None:
+    """Raise `UsageError` where a GPU would be idle and busy at once."""
+    idle, busy = "hang.gpu_idle_utilization", "hang.gpu_busy_utilization"
+    if given.keys() & {idle, busy} and float(numbers[idle]) > float(numbers[busy]):
+        if idle in given:
+            raise given[idle].wrong(f"{busy} ({numbers[busy]}) at most, or a GPU is idle and busy at once")
+        raise given[busy].wrong(f"{idle} ({numbers[idle]}) at least, or a GPU is idle and busy at once")
 
 
 def _check_wait(

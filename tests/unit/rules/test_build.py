@@ -310,6 +310,22 @@ def test_a_fault_that_is_shown_for_longer_than_its_run_is_known_is_refused(
     assert Rules(tmp_path / "mine.yml").settings.values["identity.fault_seconds"] == "7500"
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("hang.gpu_idle_utilization: 0.9", "hang.gpu_idle_utilization: '0.9', expected hang.gpu_busy_utilization (0.8) at"),
+        ("hang.gpu_busy_utilization: 0.1, hang.gpu_idle_utilization: 0.2", "'0.2', expected hang.gpu_busy_utilization"),
+        ("hang.gpu_idle_utilization: 0.8", None),
+    ],
+)
+def test_no_gpu_is_idle_and_busy_at_once(tmp_path: Path, values: str, expected: str | None) -> None:
+    if expected is not None:
+        assert expected in refused_by_the_bundle(tmp_path, f"values: {{{values}}}")
+    else:
+        (tmp_path / "mine.yml").write_text(f"values: {{{values}}}")
+        assert Rules(tmp_path / "mine.yml").settings.values["hang.gpu_idle_utilization"] == "0.8"
+
+
 def test_a_lower_target_is_taken_with_what_it_may_lose(tmp_path: Path) -> None:
     file = tmp_path / "mine.yml"
     file.write_text("values: {goodput.target: 0.8, goodput.burn_fast: 3}")
