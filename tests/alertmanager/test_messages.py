@@ -443,6 +443,7 @@ def test_the_plain_message_holds_the_same_and_an_end_reads_as_an_end(
         return next((each for each in bodies if "topic" in str(each["groupLabels"]) and each["status"] == status), None)
 
     data = wait_until(lambda: notification("firing"))
+    silence = f"{alertmanager.url}/#/silences/new?filter="
     assert rendered(tools, "trainwarden.plain.subject", data, tmp_path) == "[FIRING] TrainRunStalled topic"
     lines = rendered(tools, "trainwarden.plain.message", data, tmp_path).strip().splitlines()
     assert lines[4].startswith("Duration: ")
@@ -467,15 +468,28 @@ def test_the_plain_message_holds_the_same_and_an_end_reads_as_an_end(
         "S3 Console: https://console.example/a&b",
         "Runbook: https://runbooks.example/TrainRunStalled.md",
         "Dashboard: http://localhost:3000/d/train-run?var-run=mistral&from=now-1h",
+        "Query: http://prometheus.example/graph?g0.expr=up&g0.tab=1",
+        f"Hold remediation: {silence}%7Bcluster%3D%22c-topic%22%2Crun_id%3D%22topic%22%2Cremediate%3D%22true%22%7D",
         "",
         f"All alerts: {alertmanager.url}/#/alerts?filter=%7Bcluster%3D%22c-topic%22%2Crun_id%3D%22topic%22%7D",
     ]
     (alert,) = data["alerts"]
+    other = {**alert, "labels": {"alertname": "TrainGpuLost", "node": "n 7", "remediate": "false"}}
+    text = rendered(tools, "trainwarden.plain.message", {**data, "alerts": [other]}, tmp_path)
+    exactly = "alertname%3D%22TrainGpuLost%22%2Cnode%3D%22n%207%22%2Cremediate%3D%22false%22"
+    absent = "".join(f"%2C{name}%3D%22%22" for name in ("cluster", "run_id", "instance"))
+    assert f"\nSilence this alert: {silence}%7B{exactly}{absent}%7D\n" in text
+    assert "Hold remediation" not in text
+    long = {**alert, "labels": {**alert["labels"], "node": "n" * 201}, "generatorURL": f"http://{'p' * 1000}"}
+    text = rendered(tools, "trainwarden.plain.message", {**data, "alerts": [long]}, tmp_path)
+    assert not {"Query", "Hold remediation", "Silence this alert"} & {
+        line.partition(":")[0] for line in text.splitlines()
+    }
     over = {**alert, "status": "resolved", "endsAt": alert["startsAt"]}
     text = rendered(tools, "trainwarden.plain.message", {**data, "status": "resolved", "alerts": [over]}, tmp_path)
     assert text.startswith("Over: a training run did not advance.\n")
     assert "Status: no longer STALLED\nReason was: No new step for 12m 0s\nLasted: 0s\nInstance: gpu-7" in text
-    assert "Action Required" not in text
+    assert not {"Action Required", "Query", "Hold remediation"} & {line.partition(":")[0] for line in text.splitlines()}
     assert not PAST & {line.partition(":")[0] for line in text.splitlines()}
 
 

@@ -313,7 +313,7 @@ def test_a_fault_that_is_shown_for_longer_than_its_run_is_known_is_refused(
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ("hang.gpu_idle_utilization: 0.9", "hang.gpu_idle_utilization: '0.9', expected hang.gpu_busy_utilization (0.8) at"),
+        ("hang.gpu_idle_utilization: 0.9", "'0.9', expected hang.gpu_busy_utilization (0.8) at most"),
         ("hang.gpu_busy_utilization: 0.1, hang.gpu_idle_utilization: 0.2", "'0.2', expected hang.gpu_busy_utilization"),
         ("hang.gpu_idle_utilization: 0.8", None),
     ],
