@@ -63,9 +63,10 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 	[ -z "$$failed" ] || { echo "make: the fast tests fail with Python$$failed" >&2; exit 1; }
 
 # The files of promtool are run with the newest Prometheus by .github/workflows/rules.yml.
+# What runs neither a Prometheus nor an Alertmanager is the same with any version of theirs.
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
-	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(TEST_ARGS) \
+	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "tools and not long" $(TEST_ARGS) \
 	  tests/rules tests/incidents tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)'
 
 # One head at a time: each takes a gigabyte of memory, and a core while it starts.
