@@ -185,8 +185,9 @@ def test_mimir_gets_a_namespace_for_each_file(folder: Path) -> None:
         ("runbooks: 'https://wiki.example.com/?page='", "key runbooks: 'https://wiki.example.com/?page=', expected an"),
         (
             "runbooks: 'https://me:hunter2@wiki.example.com'",
-            "key runbooks: an address with a user, expected one w",
+            "key runbooks: an address with @, expected one without user",
         ),
+        ("dashboards: 'me:hunter2@wiki.example.com'", "key dashboards: an address with @, expected one"),
         ("dashboards: 'https://grafana.example.com/#x'", "key dashboards: 'https://grafana.example.com/#x', expected"),
         ("kubernetes: {namespace: A B}", "key kubernetes.namespace: 'A B', expected the name of a namespace"),
         ("kubernetes: {namespace: a.b}", "key kubernetes.namespace: 'a.b', expected the name of a namespace"),
