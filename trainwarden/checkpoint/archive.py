@@ -99,6 +99,8 @@ def content_is_recorded(
 def _opened(file: _RangeFile, path: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
+    # Beside its own error zipfile raises these for damaged fields: a version that it cannot read (NotImplementedError),
+    # places before the file's begin, records that are cut.
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as error:
         raise DamagedFile(f"the zip directory of {path} cannot be read: {error}") from error
 
