@@ -24,7 +24,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-long test-pythons test-compat test-ray-oldest coverage test-integrations bench lint format docs site golden lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-nightly test-pythons test-compat test-ray-oldest coverage test-integrations bench lint format docs site golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,18 +38,18 @@ test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM 
 	@# Compiles the tests once, half of them on each core: the workers begin together, and each would compile them all.
 	@$(BIN)/python -m pytest --collect-only --quiet tests/unit > /dev/null & \
 	  $(BIN)/python -m pytest --collect-only --quiet tests --ignore tests/unit > /dev/null; wait
-	$(BIN)/python -m pytest -m "not long" $(TEST_ARGS)
+	$(BIN)/python -m pytest -m "not nightly" $(TEST_ARGS)
 
 test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
-	$(BIN)/python -m pytest $(FAST_TESTS) -m "not process and not tools and not slow and not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(FAST_TESTS) -m "not process and not tools and not slow and not nightly" $(PYTEST_ARGS)
 
-test-long: $(VENV)/ready ## Run what `make test` leaves out: broken rules, long random histories, deaths at every point
-	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+test-nightly: $(VENV)/ready ## Run what `make test` leaves out: broken rules, long random histories, deaths at every point
+	$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 
 # Branches of decisions, scanner and record are covered to 95 %; the rest is shown, not judged.
 coverage: $(VENV)/ready ## Measure which branches the unit tests cover; fail below 95 % of decisions, scanner and record
 	@rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest tests/unit tests/docs -m "not long" --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/docs -m "not nightly" --cov --cov-report= $(PYTEST_ARGS)
 	@.ci/coverage $(BIN)/coverage
 
 # Each in an environment of its own, .venv-3.10 to .venv-3.13; all of them run, whatever the one before said.
@@ -66,7 +66,7 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 # What runs neither a Prometheus nor an Alertmanager is the same with any version of theirs.
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
-	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "tools and not long" $(TEST_ARGS) \
+	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "tools and not nightly" $(TEST_ARGS) \
 	  tests/rules tests/incidents tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)'
 
 # One head at a time: each takes a gigabyte of memory, and a core while it starts.

@@ -39,13 +39,13 @@ def _processes_that_name(folder: Path) -> list[str]:
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize(
     "scenario",
-    ["hang", "none", *(pytest.param(each, marks=pytest.mark.long) for each in ("crash", "oom", "kill9", "nan"))],
+    ["hang", "none", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("crash", "oom", "kill9", "nan"))],
 )
 def test_the_outcome_is_the_promised_one_and_nothing_is_left_behind(scenario: str, tmp_path: Path) -> None:
     _check_promise(_demo(scenario, tmp_path), scenario, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("scenario", ["hang", "crash", "oom"])
@@ -55,7 +55,7 @@ def test_a_job_of_a_real_ray_keeps_the_same_promise(scenario: str, tmp_path: Pat
     assert re.search(r" ray:demo-\S+:0 started", done.stdout)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("scenario", ["hang", "crash", "oom"])

@@ -15,7 +15,7 @@ from trainwarden.stack.processes import of_attempt
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(540)]
 
 
-@pytest.mark.long  # the demo restarts after a crash; after a kill -9, test_up_plain_scripts.py
+@pytest.mark.nightly  # the demo restarts after a crash; after a kill -9, test_up_plain_scripts.py
 def test_a_killed_training_is_restarted(up: Callable[..., Up], tmp_path: Path) -> None:
     job = up("--", *training(tmp_path, 200))
     job.wait(lambda: job.step() > 60)

@@ -13,7 +13,7 @@ from tests.e2e.running import Up
 from trainwarden_remediator.canary_job.canary_job import RUN_ID
 from trainwarden_remediator.cli import main
 
-pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.long, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.nightly, pytest.mark.timeout(540)]
 
 
 def test_it_is_healed_after_a_crash_and_after_a_hang(

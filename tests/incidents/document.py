@@ -11,7 +11,7 @@ HEAD = """\
 
 Made by `make docs` from tests/incidents; change it there. Each incident is played, sample by sample, through all rules
 of the bundle: every alert of its line must fire within the seconds given, counted from the fault, nothing may fire that
-its line does not name, and no alert may restart a run that is well. `make test-long` plays them twice: in promtool,
+its line does not name, and no alert may restart a run that is well. `make test-nightly` plays them twice: in promtool,
 which evaluates all groups every 5 s, and all at once in a real Prometheus, in real time, where each group is evaluated
 at its own interval. The seconds hold in both. Scrapes are 5 s apart; where devices are scraped every 30 s, what GPUs do
 is known up to 25 s later. The stall budget of the run is 30 s in its train phase and 120 s in eval and checkpoint, its

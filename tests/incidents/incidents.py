@@ -60,7 +60,7 @@ class Incident:
         restarts: whether an alert with `remediate="true"` must, or must not, be among those that fire.
         stall: the stall budget, in seconds, of the phase in which the run hangs.
         faulty: the clusters and runs that such an alert may be about.
-        quick: whether `make test` plays it too; the others are for `make test-long`.
+        quick: whether `make test` plays it too; the others are for `make test-nightly`.
     """
 
     name: str

@@ -13,7 +13,7 @@ from tests.incidents.timeline import assert_noticed, timeline
 from tests.rules.promtool import ROOT
 from trainwarden.stack.binaries import Tools
 
-EACH = [pytest.param(each, id=each.name, marks=[] if each.quick else [pytest.mark.long]) for each in INCIDENTS]
+EACH = [pytest.param(each, id=each.name, marks=[] if each.quick else [pytest.mark.nightly]) for each in INCIDENTS]
 
 
 @pytest.mark.tools

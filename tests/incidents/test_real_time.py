@@ -18,7 +18,7 @@ from tests.rules.promtool import RULES, STEP, in_cluster
 from trainwarden.clients.prometheus import PrometheusSeries
 from trainwarden.stack.binaries import Tools
 
-pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.tools, pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 CLUSTERS = {f"{number:02d}/": incident for number, incident in enumerate(INCIDENTS)}
 # Until Prometheus scrapes.

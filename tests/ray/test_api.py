@@ -208,7 +208,7 @@ def test_without_a_checkpoint_it_gives_up_and_an_unknown_name_is_an_error(head: 
         auto_restart(POD, "no-such-job", str(tmp_path))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_uploaded_folder_outlives_its_job_until_the_restart(
     ray_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -226,7 +226,7 @@ def newer(ray_python: Path, node: FakeNvml) -> Iterator[Head]:
         yield head
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_newer_autoscaler_is_understood_as_well(newer: Head, tmp_path: Path) -> None:
     """It tells what is in use as text alone."""
     assert newer.call("/api/cluster_status")["data"]["clusterStatus"] is None
@@ -240,7 +240,7 @@ def test_the_newer_autoscaler_is_understood_as_well(newer: Head, tmp_path: Path)
     assert page.value("ray_cluster_gpus_wanted") == 7
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_how_busy_gpus_are_is_what_the_agent_of_their_node_measures(
     newer: Head, node: FakeNvml, tmp_path: Path
 ) -> None:

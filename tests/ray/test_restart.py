@@ -165,7 +165,7 @@ POINTS = ["prepare: before call", "prepare: after call", "commit: before call", 
 
 
 @pytest.mark.parametrize(
-    "point", [pytest.param(each, marks=pytest.mark.long) if "before" in each else each for each in POINTS]
+    "point", [pytest.param(each, marks=pytest.mark.nightly) if "before" in each else each for each in POINTS]
 )
 def test_a_remediator_that_is_killed_around_a_call_leads_to_one_start(make: Make, point: str) -> None:
     """After the submission its answer is lost as well: the second finds that the id is there already."""
@@ -197,7 +197,7 @@ def test_a_job_that_its_user_has_stopped_stays_stopped(make: Make, head: Head) -
     assert "STOPPED" in incident.reason
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_job_that_does_not_stop_is_stopped_again_and_then_paged(make: Make, head: Head) -> None:
     acting = make()
     training = acting.submit("stays", ignores_term=True, runtime_env={"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "3600"}})
@@ -210,7 +210,7 @@ def test_a_job_that_does_not_stop_is_stopped_again_and_then_paged(make: Make, he
     training.end(0)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_runtime_environment_that_fails_is_paged_after_one_start(make: Make, head: Head) -> None:
     acting = make()
     content = io.BytesIO()
@@ -233,7 +233,7 @@ def test_a_runtime_environment_that_fails_is_paged_after_one_start(make: Make, h
     assert len([each for each in head.call("/api/jobs/") if "raysubmit_broken" in each["submission_id"]]) == 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_head_that_is_killed_after_the_stop_is_paged_once_another_answers(ray_python: Path, tmp_path: Path) -> None:
     """While none answers nothing is known, and nothing is done."""
     with running_head(ray_python) as first:
@@ -327,7 +327,7 @@ def test_through_kubectl_a_job_of_a_rayjob_is_left_and_others_are_not(
     assert "is of RayJob train-nightly, which restarts it itself (backoffLimit 3)" in of_nightly
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_restart_long_after_the_end_finds_the_package_that_ray_would_have_deleted(
     ray_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from trainwarden.clients.ray import is_older
 from trainwarden_remediator.incidents.incident import State
 
-pytestmark = [pytest.mark.ray, pytest.mark.long]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 # One worker without a GPU. Each start of the job, and of its worker, appends a line to a file of its own.
 _FIT = """

@@ -33,7 +33,7 @@ with trainwarden.run(total_steps=60) as run:
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_command_that_is_restarted_has_the_gpus_again_that_are_reserved_for_it(
     head: Head, tools: Tools, tmp_path: Path
 ) -> None:

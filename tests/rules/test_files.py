@@ -54,7 +54,7 @@ SLOW = {
 @pytest.mark.tools
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "path", [pytest.param(each, id=each.stem, marks=[pytest.mark.long] if each.stem in SLOW else []) for each in FILES]
+    "path", [pytest.param(each, id=each.stem, marks=[pytest.mark.nightly] if each.stem in SLOW else []) for each in FILES]
 )
 def test_its_alerts_fire_as_each_test_says(tools: Tools, bundle: Bundle, tmp_path: Path, path: Path) -> None:
     """With the rules that the file is about, which takes a fifth of the time of all."""
@@ -88,7 +88,7 @@ def check(tools: Tools, path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.tools
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

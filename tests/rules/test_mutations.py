@@ -27,7 +27,7 @@ def bundle() -> Bundle:
     return Bundle(ROOT / "rules")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.tools
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("file", MEASURED)

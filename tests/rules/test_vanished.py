@@ -87,7 +87,7 @@ def test_a_series_is_cut(values: str, samples: int, expected: str) -> None:
     assert cut(values, samples) == expected
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in NAMES if name != ALWAYS])
 def test_an_alert_ends_when_its_series_do(tools: Tools, bundle: Bundle, tmp_path: Path, name: str) -> None:
     stem, test = bundle.shortest(lambda each: any(is_up(name, moment) for moment in firing(each)))

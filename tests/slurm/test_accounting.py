@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from trainwarden.stack.debian import PackagesUnavailable
 from trainwarden_remediator.incidents.incident import State
 
-pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.nightly, pytest.mark.timeout(420)]
 
 # slurmctld removes what is older than MinJobAge once in a while alone.
 _FORGOTTEN_SECONDS = 200.0

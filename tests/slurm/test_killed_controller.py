@@ -71,9 +71,9 @@ def given_at_most_once(acting: ActingRemediator, training: Training) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("prepare: before call", marks=pytest.mark.long),
-        pytest.param("prepare: after call", marks=pytest.mark.long),
-        pytest.param("commit: before call", marks=pytest.mark.long),
+        pytest.param("prepare: before call", marks=pytest.mark.nightly),
+        pytest.param("prepare: after call", marks=pytest.mark.nightly),
+        pytest.param("commit: before call", marks=pytest.mark.nightly),
         "commit: after call",
     ],
 )
@@ -85,7 +85,7 @@ def test_a_controller_that_is_killed_at_a_call_leads_to_one_start_at_most(acting
     given_at_most_once(acting, training)
 
 
-@pytest.mark.parametrize("point", ["submit: after call", pytest.param("commit: after call", marks=pytest.mark.long)])
+@pytest.mark.parametrize("point", ["submit: after call", pytest.param("commit: after call", marks=pytest.mark.nightly)])
 def test_a_submission_that_was_acknowledged_and_lost_leads_to_one_start_at_most(
     own_cluster: Cluster, tmp_path: Path, point: str
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_submission_that_was_acknowledged_and_lost_leads_to_one_start_at_most(
         acting.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_controller_that_is_killed_at_both_calls_leads_to_one_start_at_most(acting: ActingRemediator) -> None:
     training = submit(acting)
     for point in ("prepare: after call", "commit: after call"):
@@ -115,7 +115,7 @@ def test_a_controller_that_is_killed_at_both_calls_leads_to_one_start_at_most(ac
     given_at_most_once(acting, training)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_restart_that_is_forgotten_once_it_waits_is_not_given_again(acting: ActingRemediator) -> None:
     """The released job waits until its old credential has expired; then the controller forgets the release."""
     training = submit(acting)
@@ -125,7 +125,7 @@ def test_a_restart_that_is_forgotten_once_it_waits_is_not_given_again(acting: Ac
     given_at_most_once(acting, training)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_capture_ends_in_its_time_although_the_controller_is_silent(own_cluster: Cluster, tmp_path: Path) -> None:
     """`scontrol show job` of the capture gets no answer: job.txt describes no job, and the restart follows."""
     acting = ActingRemediator(own_cluster, tmp_path / "state", capture_timeout=6.0)

@@ -28,7 +28,7 @@ from trainwarden_remediator.observe.nodes import SuspectNodes
 from trainwarden_remediator.observe.records import Records
 from trainwarden_remediator.policies.limits import ExcludeNodes, Limits
 
-pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.nightly, pytest.mark.timeout(420)]
 
 # After how long slurmctld takes a silent node for DOWN; it asks three times as often.
 DOWN_SECONDS = 15

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 
 pytestmark = [
-    pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2700),
+    pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.nightly, pytest.mark.timeout(2700),
 ]  # fmt: skip
 
 SECONDS = 1800.0

@@ -43,7 +43,7 @@ def cancel(training: Training) -> None:
 
 
 @pytest.mark.parametrize("act", [requeue, lose_node])
-@pytest.mark.parametrize("point", ["prepare: before call", pytest.param("prepare: after call", marks=pytest.mark.long)])
+@pytest.mark.parametrize("point", ["prepare: before call", pytest.param("prepare: after call", marks=pytest.mark.nightly)])
 def test_a_job_that_others_requeue_meanwhile_is_started_once(
     acting: ActingRemediator, act: Callable[[Training], None], point: str
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_job_that_its_user_cancels_in_the_middle_of_a_restart_stays_cancelled(
     assert [(each.state, each.paging) for each in acting.incidents(training)] == [(State.ADOPTED, False)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_suspended_job_is_left_until_it_is_resumed(acting: ActingRemediator) -> None:
     training = acting.submit("run-1")
     training.alerts = False

@@ -137,14 +137,14 @@ def test_an_adopted_job_is_restarted_and_watched_on(jobs: PlainJobs) -> None:
     assert "run adopted: cancelled" in (jobs.folder / "adopt.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_time_limit_is_no_failure(jobs: PlainJobs) -> None:
     """SLURM's shortest limit is a minute."""
     jobs.wait_for_end("limited", "cancelled, time limit", seconds=240)
     left_alone(jobs, "limited", "cancelled", starts=1)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_each_of_a_hundred_tasks_of_an_array_is_a_run_of_one_attempt(jobs: PlainJobs) -> None:
     jobs.submit("sweep", "#!/bin/sh\necho 'step 9/9 | loss 2.0'\n", "--array=1-100", "--overcommit")
     names = [f"sweep_{task}" for task in range(1, 101)]
@@ -159,7 +159,7 @@ def test_each_of_a_hundred_tasks_of_an_array_is_a_run_of_one_attempt(jobs: Plain
     assert len(list(jobs.watched.runs.glob("sweep*"))) == 100
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_job_whose_node_is_lost_is_left_to_slurm_which_requeues_it(jobs: PlainJobs) -> None:
     cluster = jobs.watched.cluster
     # It has the node for itself, where no other test has ended it.

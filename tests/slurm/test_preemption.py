@@ -77,7 +77,7 @@ def test_a_preempted_job_that_slurm_requeues_is_left_to_slurm(acting: ActingReme
     assert training.starts == [0, 1], acting.report()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_job_that_cannot_start_again_before_its_deadline_is_not_ended(acting: ActingRemediator) -> None:
     """SLURM would end it as DEADLINE, as it does where somebody else requeues it."""
     training = acting.submit("run-1", "--time=2", "--deadline=now+122seconds")
@@ -99,7 +99,7 @@ def _room(acting: ActingRemediator, training: Training) -> float:
     return datetime.fromisoformat(deadline[1]).timestamp() - time.time()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_limit_is_no_failure_where_the_ranks_were_ended_by_it(acting: ActingRemediator) -> None:
     """SLURM's shortest limit is a minute. Where the end was not recorded, the policy for stalls decides."""
     limited = acting.submit("limited", "--time=1", "--overcommit")

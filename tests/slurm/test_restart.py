@@ -100,7 +100,7 @@ def test_a_hung_rank_leads_to_a_restart_from_the_checkpoint(watched: WatchedClus
     watched.cluster.run("scancel", str(job.job_id))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_remediator_that_is_killed_while_it_ends_an_attempt_gives_one_start_when_it_is_back(
     watched: WatchedCluster,
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_remediator_that_is_killed_while_it_ends_an_attempt_gives_one_start_wh
     watched.cluster.run("scancel", str(job.job_id))
 
 
-@pytest.mark.parametrize("how", ["uhold", pytest.param("hold", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["uhold", pytest.param("hold", marks=pytest.mark.nightly)])
 def test_a_hold_that_a_person_lays_upon_the_released_job_is_left(watched: WatchedCluster, how: str) -> None:
     """The job waits for its old credential to expire: SLURM describes such a hold otherwise than a requeue.
 

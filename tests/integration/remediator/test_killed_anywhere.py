@@ -58,7 +58,7 @@ def _restarted_once(folder: Path, point: int) -> list[str]:
         services.close()
 
 
-@pytest.mark.parametrize("every", [pytest.param(12, id="some points"), pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [pytest.param(12, id="some points"), pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.timeout(1800)
 def test_a_process_that_is_killed_at_any_point_restarts_the_run_once(tmp_path: Path, every: int) -> None:
     points = _restarted_once(tmp_path / "clean", -1)

@@ -30,7 +30,7 @@ from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
 
-pytestmark = [pytest.mark.tools, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tools, pytest.mark.nightly, pytest.mark.timeout(600)]
 NODE = "half_dead"
 STEP = 15.0
 TRAINING = """

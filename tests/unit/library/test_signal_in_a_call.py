@@ -61,7 +61,7 @@ def test_in_a_call_that_holds_a_lock_of_the_librarys(script: Script, function: s
     _ends(script, function, nth)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("nth", [*range(1, 120), *range(120, 1400, 200)])
 def test_anywhere_in_the_calls(script: Script, nth: int) -> None:
     _ends(script, "any", nth)

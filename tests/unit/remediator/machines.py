@@ -409,7 +409,7 @@ SHARES: dict[type[AnyOrder], int] = {
     ForgetfulResubmits: 15,
     AnyOrderOfBadNodes: 30,
 }
-# How many times as many `make test-long` runs.
+# How many times as many `make test-nightly` runs.
 LONG = int(os.environ.get("TRAINWARDEN_HISTORIES", "10000")) / sum(SHARES.values())
 _SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 

@@ -11,7 +11,7 @@ from tests.unit.remediator.machines import LONG, SHARES, run
 
 
 @pytest.mark.parametrize("machine", [each for each in SHARES if each.runs == 1])
-@pytest.mark.parametrize("times", [1.0, pytest.param(LONG, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [1.0, pytest.param(LONG, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], times: float) -> None:

@@ -453,7 +453,7 @@ PATHS: dict[str, Callable[[Path], Acting]] = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_process_that_is_killed_at_any_point_leaves_a_path_that_is_finished_once(

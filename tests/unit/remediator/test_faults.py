@@ -39,8 +39,8 @@ def test_a_broken_run_is_restarted_once_and_found_recovered(make: Make, two_phas
 
 
 @both_kinds
-@pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.long)])
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
     make: Make, two_phase: bool, fault: str, every: int
@@ -84,7 +84,7 @@ def test_kill_9_twice_around_the_calls_still_leads_to_exactly_one_start(make: Ma
 @pytest.mark.parametrize("first", ["lost reply", "late", "twice", "dropped", "said yes, did nothing"])
 @pytest.mark.parametrize(
     "second",
-    ["none", "late", *(pytest.param(each, marks=pytest.mark.long) for each in ("lost reply", "twice", "dropped"))],
+    ["none", "late", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("lost reply", "twice", "dropped"))],
 )
 def test_a_lying_scheduler_still_starts_the_job_exactly_once(
     make: Make, two_phase: bool, first: str, second: str

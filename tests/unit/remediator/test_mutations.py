@@ -14,7 +14,7 @@ def test_each_mutation_still_breaks_what_is_there(mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.name for each in MUTATIONS])
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_the_histories_find_each_mutation(mutation: Mutation) -> None:
     assert find(mutation) is not None

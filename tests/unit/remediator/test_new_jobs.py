@@ -47,9 +47,9 @@ def test_a_run_comes_back_once_as_a_new_job(make: Make, shape: Shape, crashed: b
 
 
 @both_shapes
-@pytest.mark.parametrize("crashed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["hung", "crashed"])
-@pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.long)])
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("crashed", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["hung", "crashed"])
+@pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
@@ -76,7 +76,7 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
 @both_shapes
 @pytest.mark.parametrize("first", FAULTS)
 @pytest.mark.parametrize(
-    "second", ["late", *(pytest.param(each, marks=pytest.mark.long) for each in FAULTS if each != "late")]
+    "second", ["late", *(pytest.param(each, marks=pytest.mark.nightly) for each in FAULTS if each != "late")]
 )
 @pytest.mark.slow
 def test_no_answer_of_the_scheduler_leads_to_two_starts_or_none(

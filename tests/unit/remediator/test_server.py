@@ -138,7 +138,7 @@ _HEAD = b"POST /alertmanager/webhook HTTP/1.1\r\nHost: r\r\nContent-Length: 900\
     [b"", b"POST /alertmanager", _HEAD + b"\r\n", _HEAD + b"Authorization: Bearer wrong\r\n\r\n{"],
     ids=["nothing", "half a head", "a head without a token", "a head with a wrong one"],
 )
-@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=pytest.mark.nightly)])
 def test_clients_without_a_token_keep_no_webhook_out(server: HttpServer, sent: bytes, count: int) -> None:
     """Each of them may wait a minute here; the webhook is answered before any of them is over its time."""
     with contextlib.ExitStack() as stack:

@@ -32,7 +32,7 @@ def test_a_shipped_pattern_is_run_on_a_hostile_line_in_time(signal: Signal) -> N
     assert too_slow(signal, every=47) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("signal", SIGNALS.values(), ids=lambda signal: signal.name)
 def test_a_shipped_pattern_is_run_on_any_hostile_line_in_time(signal: Signal) -> None:
     assert too_slow(signal, every=1) == []
@@ -53,7 +53,7 @@ def test_the_library_searches_a_hostile_line_in_time(signal: Signal) -> None:
     assert slow_in_the_library(signal, every=97) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("signal", SIGNALS.values(), ids=lambda signal: signal.name)
 def test_the_library_searches_any_hostile_line_in_time(signal: Signal) -> None:
     assert slow_in_the_library(signal, every=1) == []
