@@ -1,0 +1,92 @@
+"""One test over a table: it is called with each row, and its failure lists all rows that are wrong."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import traceback
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.mark import ParameterSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    Test = Callable[..., None]
+
+LONGEST_NAME = 200
+
+
+def cases(
+    names: str | Sequence[str], rows: Iterable[Any], ids: Callable[[Any], object] | Iterable[object] = repr
+) -> Callable[[Test], Test]:
+    """Make one test of a function and a table, for what is cheap; `pytest.mark.parametrize` makes one of each row.
+
+    Each row gets a `tmp_path`, a `monkeypatch`, a `caplog` and a `capsys` as a test of its own would, where the test
+    asks for them. All other fixtures are shared.
+
+    Args:
+        names: of the arguments that a row holds, as a sequence or with commas between them; one name: a row is a value.
+        rows: the table.
+        ids: how a row is called in a failure: a name for each, or what makes one of a value.
+    """
+    arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    table = [_values(row, single=len(arguments) == 1) for row in rows]
+    called = [", ".join(str(ids(value)) for value in row) for row in table] if callable(ids) else list(map(str, ids))
+    assert table, "the table is empty"
+    assert len(called) == len(table), "expected as many names as rows"
+    assert all(len(row) == len(arguments) for row in table), "a row has too many values, or too few"
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def over_all_rows(**fixtures: Any) -> None:
+            __tracebackhide__ = True
+            wrong = []
+            for number, row in enumerate(table):
+                with ExitStack() as stack:
+                    own = _for_one_row(fixtures, number, stack)
+                    try:
+                        test(**dict(zip(arguments, row, strict=True)), **own)
+                    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # the others are tested too
+                        wrong.append((called[number][:LONGEST_NAME], _told(error), error))
+            if wrong:
+                told = "\n\n".join(f"{name}\n{text}" for name, text, _ in wrong)
+                raise AssertionError(f"{len(wrong)} of {len(table)} rows are wrong:\n\n{told}") from wrong[0][2]
+
+        signature = inspect.signature(test)
+        kept = [each for name, each in signature.parameters.items() if name not in arguments]
+        over_all_rows.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return over_all_rows
+
+    return decorate
+
+
+def _values(row: Any, *, single: bool) -> tuple[Any, ...]:
+    if isinstance(row, ParameterSet):
+        return tuple(row.values)
+    return (row,) if single else tuple(row)
+
+
+def _for_one_row(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str, Any]:
+    own = dict(fixtures)
+    if "tmp_path" in own:
+        folder: Path = own["tmp_path"] / str(number)
+        folder.mkdir()
+        own["tmp_path"] = folder
+    if "monkeypatch" in own:
+        own["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
+    if "caplog" in own:
+        own["caplog"].clear()
+    if "capsys" in own:
+        own["capsys"].readouterr()
+    return own
+
+
+def _told(error: BaseException) -> str:
+    """Return what a failure says, and the line of the test that it comes from."""
+    places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename != __file__]
+    where = f"{places[0].filename}:{places[0].lineno}: " if places else ""
+    return f"  {where}{''.join(traceback.format_exception_only(type(error), error)).strip()}".replace("\n", "\n  ")
