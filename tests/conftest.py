@@ -11,23 +11,45 @@ from pathlib import Path
 
 import pytest
 
+from tests.ray.environment import RayUnavailable, find_python
+from tests.ray.head import Head, shared_head
+from tests.session import Session, begin
+from tests.slurm.cluster import Cluster, shared_cluster
+from tests.slurm.programs import Programs, find_programs
 from trainwarden.stack.binaries import Tools, ToolsMissing, find_tools
+from trainwarden.stack.debian import PackagesUnavailable
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
-# Their files compute for minutes, each in one worker: beside tests that wait.
-LONGEST = "test_any_order"
 # Marks of tests that mostly wait for services.
 WAITING = ("e2e", "slurm", "ray")
-# Marks of tests whose processes and services a busy machine may hold up.
-RUN_AGAIN = (*WAITING, "process", "slow", "tools")
+# Of the process that was started; its workers have none of their own.
+_sessions: list[Session] = []
 
 
-def pytest_configure() -> None:
-    """Heed a terminal's signals, in children too: a shell ignores some in its background, nohup another."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the session, and heed a terminal's signals, in children too: a shell ignores some in its background."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    if not hasattr(config, "workerinput"):
+        _sessions.append(begin())
+        # Below the session's folder by a short name: the path of a UNIX socket has at most 107 bytes.
+        config.option.basetemp = config.option.basetemp or str(_sessions[0].folder / "t")
+
+
+def pytest_keyboard_interrupt() -> None:
+    """Bound the time that the end of an interrupted run takes."""
+    for session in _sessions:
+        session.interrupted()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End the session: services that the workers shared, and what tests have left."""
+    for session in _sessions:
+        session.end()
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +59,36 @@ def tools() -> Tools:
         return find_tools()
     except ToolsMissing as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def slurm_programs() -> Programs:
+    """SLURM's programs."""
+    try:
+        return find_programs()
+    except PackagesUnavailable as error:
+        pytest.skip(f"SLURM cannot be had: {error}")
+
+
+@pytest.fixture(scope="session")
+def cluster(slurm_programs: Programs) -> Cluster:
+    """Three nodes that all tests share: jobs and runs have names of their own, and no daemon is stopped."""
+    return shared_cluster(slurm_programs)
+
+
+@pytest.fixture(scope="session")
+def ray_python() -> Path:
+    """The Python of an environment that has Ray."""
+    try:
+        return find_python()
+    except RayUnavailable as error:
+        pytest.skip(f"Ray cannot be had: {error}")
+
+
+@pytest.fixture(scope="session")
+def head(ray_python: Path) -> Head:
+    """A Ray head with four GPUs that all tests share: jobs have names of their own, and no one stops it."""
+    return shared_head(ray_python)
 
 
 @pytest.fixture(autouse=True)
@@ -66,24 +118,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files and the tests that wait for services, then those that take seconds.
+    """Begin with the tests that wait for services, then those that take seconds.
 
     At the end they would run alone, with a core idle beside them.
-
-    In CI one of 20,000 tests that fails where a machine stood still must not hide what the others show: a test of
-    processes or services runs once more, and the summary lists it as RERUN. Anywhere else it fails at once.
     """
     marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
-    items.sort(
-        key=lambda item: (
-            not item.path.name.startswith(LONGEST),
-            marks[item].isdisjoint(WAITING),
-            "slow" not in marks[item],
-        )
-    )
-    for item in items:
-        if IN_CI and not marks[item].isdisjoint(RUN_AGAIN):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=lambda item: (marks[item].isdisjoint(WAITING), "slow" not in marks[item]))
 
 
 @pytest.hookimpl(wrapper=True)

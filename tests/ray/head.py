@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -15,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.session import VARIABLE as SESSION
+from tests.session import shared
 from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
 
@@ -28,6 +31,13 @@ class Head:
     """Ray's processes. `url` is that of the dashboard, `token` what it asks for.
 
     It asks for one always: some of Ray's ports listen on every interface, whatever it is told.
+
+    Args:
+        python: of an environment with Ray.
+        folder: of all its files.
+        environment: more variables of its processes.
+        ports: its five ports, if one is started again.
+        token: that of a head that runs already.
     """
 
     def __init__(
@@ -36,38 +46,41 @@ class Head:
         folder: Path,
         environment: dict[str, str] | None = None,
         ports: Sequence[int] | None = None,
+        token: str | None = None,
     ) -> None:
         self.folder = folder
-        self.token = secrets.token_hex(32)
+        self.token = token or secrets.token_hex(32)
         self.python = python
-        self._mark = secrets.token_hex(16)
-        ports = self.ports = ports or free_ports(5)
-        self.url = f"http://{ADDRESS}:{ports[1]}"
+        self.ports = ports or free_ports(5)
+        self.url = f"http://{ADDRESS}:{self.ports[1]}"
+        self._gcs = f"{ADDRESS}:{self.ports[0]}"
+        dropped = re.compile(rf"RAY_|TRAINWARDEN_(?!{SESSION.removeprefix('TRAINWARDEN_')}$)")
+        kept = {key: value for key, value in os.environ.items() if not dropped.match(key)}
+        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+        # All that it ever starts inherits the mark.
+        home = {"HOME": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}", _MARK: self.token}
+        self.environment = {**kept, **auth, **home, **(environment or {})}
+
+    def start(self) -> None:
+        """Start it and wait until it reports its GPUs; a failure shows its log."""
+        ports = self.ports
         options = {
             "port": ports[0], "dashboard-port": ports[1], "dashboard-agent-listen-port": ports[2],
             "ray-client-server-port": ports[3], "metrics-export-port": ports[4],
             "min-worker-port": 0, "max-worker-port": 0, "node-ip-address": ADDRESS, "dashboard-host": ADDRESS,
-            "num-gpus": GPUS, "num-cpus": 4, "object-store-memory": 80 * 2**20, "temp-dir": folder / "ray",
+            "num-gpus": GPUS, "num-cpus": 4, "object-store-memory": 80 * 2**20, "temp-dir": self.folder / "ray",
         }  # fmt: skip
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "TRAINWARDEN_"))}
-        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
-        home = {"HOME": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}", _MARK: self._mark}
-        self.environment = {**kept, **auth, **home, **(environment or {})}
-        self._gcs = f"{ADDRESS}:{ports[0]}"
-        command = [str(python), "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"]
-        with (folder / "head.log").open("wb") as log:
+        command = [str(self.python), "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"]
+        with (self.folder / "head.log").open("wb") as log:
             self._process = subprocess.Popen(
                 command + [f"--{name}={value}" for name, value in options.items()],
                 env=self.environment,
-                cwd=folder,
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    def start(self) -> None:
-        """Wait until the head reports its GPUs; a failure shows its log."""
 
         def log() -> str:
             return f"a head with its GPUs\n{(self.folder / 'head.log').read_text(errors='replace')}"
@@ -131,7 +144,7 @@ class Head:
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit():
                 with suppress(OSError):
-                    ours = f"{_MARK}={self._mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
+                    ours = f"{_MARK}={self.token}".encode() in (folder / "environ").read_bytes().split(b"\0")
                     if ours and not _is_zombie(folder):
                         found = True
                         os.kill(int(folder.name), signal.SIGKILL)
@@ -140,6 +153,22 @@ class Head:
 
 def _is_zombie(folder: Path) -> bool:
     return (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+_of_the_session: list[Head] = []
+
+
+def shared_head(python: Path) -> Head:
+    """The one head of all workers of the session, which ends it. No test may count on its GPUs being free."""
+
+    def start(folder: Path) -> None:
+        head = Head(python, folder)
+        _of_the_session.append(head)  # else it would be reported as a forgotten child
+        head.start()
+        (folder / "head.json").write_text(json.dumps({"ports": head.ports, "token": head.token}), encoding="utf-8")
+
+    folder = shared("ray", start)
+    return Head(python, folder, **json.loads((folder / "head.json").read_text(encoding="utf-8")))
 
 
 @contextmanager

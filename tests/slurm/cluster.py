@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.session import shared
 from tests.slurm.accounting import CLIENTS as ACCOUNTING_CLIENTS
 from tests.slurm.accounting import Accounting
 from tests.slurm.programs import CLIENTS, Programs
@@ -25,7 +26,6 @@ from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
 
 NODES = ("n1", "n2", "n3")
-_LONGEST_FOLDER = 60  # a UNIX socket's path has at most 107 bytes, and slurmstepd's sockets lie below the folder
 
 
 # cred_expire is how long a requeued job waits before it may start again: 120 s by default, and any value below 5 is
@@ -74,81 +74,24 @@ class Job:
 
 
 class Cluster:
-    """slurmctld, three slurmd and munged as children of this process; all that they write is under `folder`.
+    """A cluster that runs: what a user of it can do. It may be shared: jobs have names of their own.
 
     `bin` holds the client commands; nothing need be set to use them.
 
     Args:
-        programs: of SLURM.
         folder: of all its files.
-        settings: of slurm.conf, beside or in place of those that each cluster has.
-        partitions: more than `main`, each as in slurm.conf: all nodes are in all of them.
-        accounting: slurmdbd with its database; None for a cluster without.
-        files: more of them beside slurm.conf, by name.
     """
 
-    def __init__(
-        self,
-        programs: Programs,
-        folder: Path,
-        settings: Mapping[str, str] | None = None,
-        partitions: Sequence[str] = (),
-        accounting: Accounting | None = None,
-        files: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bin = folder / "bin"
-        self._programs = programs
-        self._settings = dict(settings or {})
-        self._partitions = partitions
-        self.accounting = accounting
-        self._files = dict(files or {})
         self._configuration = folder / "slurm.conf"
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-
-    @property
-    def slurmctld(self) -> int:
-        """The controller's process id."""
-        return self._daemons["slurmctld"].pid
 
     @property
     def environment(self) -> dict[str, str]:
         """This process' environment, with the client commands first on PATH and no trace of another cluster."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
         return kept | {"PATH": f"{self.bin}:{os.environ['PATH']}"}
-
-    def start(self) -> None:
-        """Start the daemons and wait until all nodes are idle. A failure shows their logs."""
-        self._write_files()
-        at, conf = self.folder, str(self._configuration)
-        files = [f"--{option}-file={at}/munge.{option}" for option in ("key", "log", "pid", "seed")]
-        self._spawn("munged", "munged", "--foreground", "--force", f"--socket={at}/munge.sock", *files)
-        wait_until((at / "munge.sock").exists, "munged listens")
-        if self.accounting is not None:
-            self.accounting.start(self)
-        self._spawn("slurmctld", "slurmctld", "-D", "-c", "-f", conf)
-        for node in NODES:
-            self.start_node(node)
-        wait_until(self._idle, lambda: f"three idle nodes\n{self.logs()}")
-
-    def kill_slurmctld(self) -> None:
-        """SIGKILL the controller: what it has not saved yet, up to some seconds of changes, is forgotten."""
-        self.kill("slurmctld")
-
-    def start_slurmctld(self) -> None:
-        """Start the controller again, from what it has saved, and wait until it answers."""
-        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self._configuration))
-        wait_until(self._answers, lambda: f"slurmctld answers\n{self.logs()}")
-
-    def kill(self, name: str) -> None:
-        """SIGKILL a daemon; that of a node has its node's name."""
-        self._daemons[name].kill()
-        self._daemons[name].wait()
-
-    def start_node(self, name: str) -> None:
-        """Start the daemon of a node."""
-        stepd = str(self._programs.path("slurmstepd"))
-        self._spawn(name, "slurmd", "-D", "-f", str(self._configuration), "-N", name, "-d", stepd)
 
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
         """A client command's output. Raises RuntimeError with what it said where it fails."""
@@ -218,6 +161,74 @@ class Cluster:
             tail = file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
             parts.append("\n".join([f"--- {file.name}", *tail]))
         return "\n".join(parts)
+
+
+class OwnCluster(Cluster):
+    """slurmctld, three slurmd and munged as children of this process; all that they write is under `folder`.
+
+    Args:
+        programs: of SLURM.
+        folder: of all its files.
+        settings: of slurm.conf, beside or in place of those that each cluster has.
+        partitions: more than `main`, each as in slurm.conf: all nodes are in all of them.
+        accounting: slurmdbd with its database; None for a cluster without.
+        files: more of them beside slurm.conf, by name.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        partitions: Sequence[str] = (),
+        accounting: Accounting | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(folder)
+        self._programs = programs
+        self._settings = dict(settings or {})
+        self._partitions = partitions
+        self.accounting = accounting
+        self._files = dict(files or {})
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def slurmctld(self) -> int:
+        """The controller's process id."""
+        return self._daemons["slurmctld"].pid
+
+    def start(self) -> None:
+        """Start the daemons and wait until all nodes are idle. A failure shows their logs."""
+        self._write_files()
+        at, conf = self.folder, str(self._configuration)
+        files = [f"--{option}-file={at}/munge.{option}" for option in ("key", "log", "pid", "seed")]
+        self._spawn("munged", "munged", "--foreground", "--force", f"--socket={at}/munge.sock", *files)
+        wait_until((at / "munge.sock").exists, "munged listens")
+        if self.accounting is not None:
+            self.accounting.start(self)
+        self._spawn("slurmctld", "slurmctld", "-D", "-c", "-f", conf)
+        for node in NODES:
+            self.start_node(node)
+        wait_until(self._idle, lambda: f"three idle nodes\n{self.logs()}")
+
+    def kill_slurmctld(self) -> None:
+        """SIGKILL the controller: what it has not saved yet, up to some seconds of changes, is forgotten."""
+        self.kill("slurmctld")
+
+    def start_slurmctld(self) -> None:
+        """Start the controller again, from what it has saved, and wait until it answers."""
+        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self._configuration))
+        wait_until(self._answers, lambda: f"slurmctld answers\n{self.logs()}")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a daemon; that of a node has its node's name."""
+        self._daemons[name].kill()
+        self._daemons[name].wait()
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of a node."""
+        stepd = str(self._programs.path("slurmstepd"))
+        self._spawn(name, "slurmd", "-D", "-f", str(self._configuration), "-N", name, "-d", stepd)
 
     def stop(self) -> None:
         """End every job and daemon; afterwards no process of this cluster is left."""
@@ -314,17 +325,30 @@ def running_cluster(
     partitions: Sequence[str] = (),
     accounting: Accounting | None = None,
     files: Mapping[str, str] | None = None,
-) -> Iterator[Cluster]:
+) -> Iterator[OwnCluster]:
     """A started cluster in a folder of its own; stopped, and its folder removed, however the block ends."""
-    parent = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp"))
-    cluster = Cluster(programs, folder, settings, partitions, accounting, files)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # not pytest's: a UNIX socket's path has at most 107 bytes
+    cluster = OwnCluster(programs, folder, settings, partitions, accounting, files)
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_of_the_session: list[OwnCluster] = []
+
+
+def shared_cluster(programs: Programs) -> Cluster:
+    """The one cluster of all workers of the session, which ends it. No test may stop or change its daemons."""
+
+    def start(folder: Path) -> None:
+        cluster = OwnCluster(programs, folder)
+        _of_the_session.append(cluster)  # else its daemons would be reported as forgotten children
+        cluster.start()
+
+    return Cluster(shared("slurm", start))
 
 
 def _parent(pid: int, name: str) -> int | None:

@@ -22,7 +22,7 @@ _FORGOTTEN_SECONDS = 200.0
 
 
 @pytest.fixture(scope="module")
-def accounted(programs: Programs) -> Iterator[Cluster]:
+def accounted(slurm_programs: Programs) -> Iterator[Cluster]:
     """A cluster with accounting, whose controller forgets jobs as early as it can."""
     try:
         accounting = Accounting(find_accounting_programs())
@@ -30,7 +30,7 @@ def accounted(programs: Programs) -> Iterator[Cluster]:
         pytest.skip(f"slurmdbd and MariaDB cannot be had: {error}")
     settings = {"MinJobAge": "2", "PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
     partitions = ["low PriorityTier=1 PreemptMode=CANCEL", "high PriorityTier=10 PreemptMode=OFF"]
-    with running_cluster(programs, settings, partitions, accounting) as started:
+    with running_cluster(slurm_programs, settings, partitions, accounting) as started:
         yield started
 
 

@@ -52,9 +52,9 @@ def test_a_requeued_job_starts_again_with_the_same_id_within_seconds(cluster: Cl
     cluster.run("scancel", str(job_id))
 
 
-def test_stopping_a_cluster_leaves_no_process_of_a_running_job(programs: Programs, tmp_path: Path) -> None:
+def test_stopping_a_cluster_leaves_no_process_of_a_running_job(slurm_programs: Programs, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    with running_cluster(programs) as own:
+    with running_cluster(slurm_programs) as own:
         own.submit(
             _script(tmp_path, f'trap "" TERM; echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; srun sleep 600')
         )

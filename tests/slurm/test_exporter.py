@@ -23,9 +23,9 @@ OTHERS = 'trainwarden_collector_success{collector="runs"}'
 
 
 @pytest.fixture(scope="module")
-def owned(programs: Programs) -> Iterator[Cluster]:
+def owned(slurm_programs: Programs) -> Iterator[Cluster]:
     """A cluster whose nodes may be drained; slurmctld believes that two of them have four GPUs."""
-    with running_cluster(programs) as started:
+    with running_cluster(slurm_programs) as started:
         started.run("scontrol", "update", "nodename=n1,n2", "gres=gpu:4")
         yield started
 

@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark
 
 
 @pytest.fixture(scope="module")
-def own_cluster(programs: Programs) -> Iterator[Cluster]:
+def own_cluster(slurm_programs: Programs) -> Iterator[Cluster]:
     """A cluster whose controller dies: no other test may depend on it."""
-    with running_cluster(programs) as started:
+    with running_cluster(slurm_programs) as started:
         yield started
 
 

@@ -45,9 +45,9 @@ _LOST = frozenset(("down", "not_responding"))
 
 
 @pytest.fixture(scope="module")
-def losing_cluster(programs: Programs) -> Iterator[Cluster]:
+def losing_cluster(slurm_programs: Programs) -> Iterator[Cluster]:
     """A cluster whose controller notices soon that a node is lost."""
-    with running_cluster(programs, {"SlurmdTimeout": str(DOWN_SECONDS)}) as started:
+    with running_cluster(slurm_programs, {"SlurmdTimeout": str(DOWN_SECONDS)}) as started:
         yield started
 
 

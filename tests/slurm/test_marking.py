@@ -56,7 +56,7 @@ class Marking:
 
 
 @pytest.fixture(scope="module")
-def marking(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marking]:
+def marking(slurm_programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marking]:
     """A cluster with the plugin and the prolog."""
     folder = tmp_path_factory.mktemp("marking")
     prolog = folder / "prolog"
@@ -68,7 +68,7 @@ def marking(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Ite
     script.write_text("#!/bin/sh\nsleep 600\n")
     settings = {"PrologSlurmctld": str(prolog), "JobSubmitPlugins": "lua"}
     files = {"job_submit.lua": (_DEPLOY / "job_submit.lua").read_text(encoding="utf-8")}
-    with running_cluster(programs, settings, _PARTITIONS, files=files) as cluster:
+    with running_cluster(slurm_programs, settings, _PARTITIONS, files=files) as cluster:
         (folder / "bin").symlink_to(cluster.bin)
         yield Marking(cluster, script)
 

@@ -39,11 +39,11 @@ RULES = (
 
 
 @pytest.fixture(scope="module")
-def jobs(programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainJobs]:
+def jobs(slurm_programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainJobs]:
     """Both of them."""
     folder = tmp_path_factory.mktemp("half-hour")
     with (
-        running_cluster(programs) as cluster,
+        running_cluster(slurm_programs) as cluster,
         watched_jobs(WatchedCluster(cluster, tools, folder), folder, RULES) as found,
     ):
         found.submit("healthy", STEPS + ON)

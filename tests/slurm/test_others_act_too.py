@@ -43,7 +43,9 @@ def cancel(training: Training) -> None:
 
 
 @pytest.mark.parametrize("act", [requeue, lose_node])
-@pytest.mark.parametrize("point", ["prepare: before call", pytest.param("prepare: after call", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "point", ["prepare: before call", pytest.param("prepare: after call", marks=pytest.mark.nightly)]
+)
 def test_a_job_that_others_requeue_meanwhile_is_started_once(
     acting: ActingRemediator, act: Callable[[Training], None], point: str
 ) -> None:

@@ -45,7 +45,7 @@ _RULE = "  - {match: {name: [%s]}, run_id: '%%x', inactivity: 60s, restart_stall
 
 
 @pytest.fixture(scope="module")
-def jobs(programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainJobs]:
+def jobs(slurm_programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainJobs]:
     """All of them, submitted at once."""
     folder = tmp_path_factory.mktemp("endings")
     signals = folder / "signals/mine.yaml"
@@ -55,7 +55,7 @@ def jobs(programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFact
     rules += "  - {match: {name: sweep}, run_id: '%x_%a'}\n"
     rules += _RULE % ", ".join([*(name for name in _JOBS if name != "quiet"), "lost"])
     with (
-        running_cluster(programs, _SETTINGS, _PARTITIONS) as cluster,
+        running_cluster(slurm_programs, _SETTINGS, _PARTITIONS) as cluster,
         watched_jobs(WatchedCluster(cluster, tools, folder, log_roots=[signals.parent]), folder, rules) as found,
     ):
         for name, (text, *options) in _JOBS.items():

@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark
 
 
 @pytest.fixture(scope="module")
-def shared_cluster(programs: Programs) -> Iterator[Cluster]:
+def shared_cluster(slurm_programs: Programs) -> Iterator[Cluster]:
     """A cluster whose partition `urgent` takes nodes from the others."""
     settings = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
     partitions = [f"{mode.lower()} PriorityTier=1 PreemptMode={mode}" for mode in ("REQUEUE", "CANCEL")]
-    with running_cluster(programs, settings, [*partitions, "urgent PriorityTier=10 PreemptMode=OFF"]) as started:
+    with running_cluster(slurm_programs, settings, [*partitions, "urgent PriorityTier=10 PreemptMode=OFF"]) as started:
         yield started
 
 
