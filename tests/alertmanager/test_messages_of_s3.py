@@ -104,7 +104,7 @@ def alerts(
     (folder / "tests.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
     return {
         labels["alertname"]: (labels, texts)
-        for labels, texts in raised(evaluate(tools.promtool, folder / "tests.yml"))
+        for labels, texts in raised(evaluate(tools.promtool, folder / "tests.yml").stdout)
         if labels["cluster"] == _cluster(labels["alertname"])
     }
 

@@ -49,7 +49,7 @@ def timeline(promtool: Path, folder: Path, page: Callable[[int], Page], seconds:
     path = folder / "incident.yml"  # JSON is YAML, and is written a hundred times as fast
     path.write_text(json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}))
     done = evaluate(promtool, path)
-    output = done.stdout + done.stderr
+    output = done.stdout
     if done.returncode != 0 and not _AT.search(output):
         raise RuntimeError(f"promtool cannot evaluate the incident: {output[:2000]}")
     return _parsed(output)

@@ -29,6 +29,7 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"), list("-+0123456789"))
 
 
+@functools.cache
 def read_tests(folder: Path) -> list[Test]:
     """Return the tests of all files, of those that are played side by side each by itself."""
     return [
@@ -54,8 +55,9 @@ def apart(test: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**test, "input_series": shown[number], "promql_expr_test": each} for number, each in asked.items()]
 
 
+@functools.cache
 def read_documents(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the content of each file, by its name without the ending."""
+    """Return the content of each file, by its name without the ending. It is read once and not to be changed."""
     return {
         path.stem: yaml.load(path.read_text(encoding="utf-8"), _Loader)  # a safe one
         for path in sorted(folder.glob("*.yml"))

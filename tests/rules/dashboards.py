@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -40,8 +41,9 @@ class Question:
         return re.sub(r"\$\w+", lambda match: values[match[0]], self.expr)
 
 
+@functools.cache
 def dashboard(path: Path) -> dict[str, Any]:
-    """Return a dashboard."""
+    """Return a dashboard, which is read once and not to be changed."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -49,6 +51,33 @@ def dashboard(path: Path) -> dict[str, Any]:
 def panels(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return all panels but the headings of rows."""
     return [each for each in found["panels"] if each["type"] != "row"]
+
+
+def every_panel() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the panels of all dashboards, each with its place."""
+    for path in DASHBOARDS:
+        for panel in panels(dashboard(path)):
+            yield f"{path.stem}: {panel['title']}", panel
+
+
+def every_target() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the queries of the panels of all dashboards, each with its place."""
+    for place, panel in every_panel():
+        for target in panel["targets"]:
+            yield f"{place} {target['refId']}", target
+
+
+def every_question() -> Iterator[Question]:
+    """Yield the expressions of all dashboards."""
+    for path in DASHBOARDS:
+        yield from questions(path)
+
+
+def variables() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the variables of all dashboards, each with its place."""
+    for path in DASHBOARDS:
+        for variable in dashboard(path)["templating"]["list"]:
+            yield f"{path.stem}: variable {variable['name']}", variable
 
 
 def questions(path: Path) -> Iterator[Question]:

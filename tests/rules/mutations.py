@@ -235,9 +235,10 @@ class Bundle:
             for each in apart(test):
                 yield stem, each
 
-    def write_for_alert(self, name: str, stem: str, test: dict[str, Any], folder: Path) -> Path:
-        """Write one test, evaluated as those of a file, with an alert and what it and its texts stand on."""
-        alerts = self._made[f"ALERTS {name}"]
+    def write_for_alerts(self, names: Iterable[str], stem: str, test: dict[str, Any], folder: Path) -> Path:
+        """Write one test, evaluated as those of a file, with alerts and what they and their texts stand on."""
+        folder.mkdir(exist_ok=True)
+        alerts = set().union(*(self._made[f"ALERTS {name}"] for name in names))
         texts = " ".join(text for place in alerts for text in self._rules[place]["annotations"].values())
         asked = set().union(*(self._made.get(each, set()) for each in re.findall(r"[\w:]+", texts)))
         loaded = self._with_sources(alerts | asked if _with_texts([test]) else alerts)
@@ -441,17 +442,17 @@ def _caught(bundle: Bundle, promtool: Path, number: int, is_named: bool, broken:
         if done.returncode == 0:
             break
         # It names a mutant, and has judged none.
-        if refused := unreadable(done.stderr):
+        if refused := unreadable(done.stdout):
             raise RuntimeError(f"promtool cannot read what was broken: {refused}")
         # What is whole must pass, or what is caught proves nothing.
-        if whole := [each for each in failures(done.stderr) if not numbers_in(each)]:
+        if whole := [each for each in failures(done.stdout) if not numbers_in(each)]:
             raise RuntimeError(f"{bundle.cases[number][1]['name']}: fails although nothing is broken: {whole[0]}")
-        caught = numbers_in(done.stderr) & left.keys()
+        caught = numbers_in(done.stdout) & left.keys()
         if not caught:
-            raise RuntimeError(f"promtool fails, and names no mutant: {done.stderr[:2000]}")
+            raise RuntimeError(f"promtool fails, and names no mutant: {done.stdout[:2000]}")
         left = {each: one for each, one in left.items() if each not in caught}
         # A rule that cannot be evaluated ends the test for the others too.
-        if ", err: " not in done.stderr:
+        if ", err: " not in done.stdout:
             break
     return {one for each, one in enumerate(broken) if each not in left}
 

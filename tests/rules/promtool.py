@@ -186,12 +186,16 @@ def _last(t: int, time: float | None) -> float | None:
     return None if time is None else min(t, time)
 
 
-def evaluate(promtool: Path, path: Path) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a file. Collecting garbage takes a fifth of the time, unless it is to be done more rarely."""
+def evaluate(promtool: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run the tests of files; what promtool prints of each is in `stdout`, in order.
+
+    Collecting garbage takes a fifth of the time, unless it is to be done more rarely.
+    """
     return subprocess.run(
-        [promtool, "test", "rules", path],
+        [promtool, "test", "rules", *paths],
         env={**os.environ, "GOGC": "400"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
         timeout=1200,
@@ -211,9 +215,9 @@ def document(
     return _HEAD.format(rule_files=read, seconds=evaluation_interval) + written
 
 
-def raised(done: subprocess.CompletedProcess[str]) -> list[tuple[dict[str, str], dict[str, str]]]:
-    """Return labels and annotations of the alerts that promtool has where a test expected none."""
-    found = re.findall(r"Labels:\{(.*)\}\s+Annotations:\{(.*)\}", done.stdout + done.stderr)
+def raised(printed: str) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Return labels and annotations of the alerts that promtool printed where a test expected none."""
+    found = re.findall(r"Labels:\{(.*)\}\s+Annotations:\{(.*)\}", printed)
     return [(_pairs(labels), _pairs(texts)) for labels, texts in found]
 
 

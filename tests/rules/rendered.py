@@ -7,15 +7,16 @@ Prints them, to be read as they are on a person's screen.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.rules.cases import firing, times
+from tests.rules.cases import firing, time_of, times
 from tests.rules.mutations import Bundle
 from tests.rules.promtool import evaluate, raised
 from tests.rules.rule_files import ALERTS, NAMES, ROOT
@@ -61,23 +62,49 @@ def moments(bundle: Bundle) -> Iterator[Moment]:
                     yield Moment(name, kind, stem, test, second)
 
 
-def rendered(bundle: Bundle, promtool: Path, moment: Moment, folder: Path) -> list[dict[str, str]]:
-    """Return the annotations of all alerts of the moment's kind: promtool says what it has instead of none."""
-    asked = {"eval_time": f"{moment.second:g}s", "alertname": moment.name, "exp_alerts": []}
-    test = {**moment.test, "promql_expr_test": [], "alert_rule_test": [asked]}
-    file = bundle.write_for_alert(moment.name, moment.stem, test, folder)
-    found = raised(evaluate(promtool, file))
-    return [texts for labels, texts in found if labels.items() >= dict(moment.labels).items()]
+def rendered(bundle: Bundle, promtool: Path, wanted: Sequence[Moment], folder: Path) -> list[list[dict[str, str]]]:
+    """Return for each moment the annotations of all alerts of its kind: promtool says what it has instead of none.
+
+    One process evaluates all, and each test once for all of its moments.
+    """
+    cases: dict[tuple[str, str], list[Moment]] = {}
+    for moment in wanted:
+        cases.setdefault((moment.stem, json.dumps(moment.test, sort_keys=True)), []).append(moment)
+    files = []
+    for number, ((stem, text), some) in enumerate(cases.items()):
+        asked = [{"eval_time": f"{each.second:g}s", "alertname": each.name, "exp_alerts": []} for each in some]
+        test = {**json.loads(text), "name": f"case {number}", "promql_expr_test": [], "alert_rule_test": asked}
+        files.append(bundle.write_for_alerts({each.name for each in some}, stem, test, folder / str(number)))
+    found = _by_case(evaluate(promtool, *files).stdout)
+    numbers = {id(moment): number for number, some in enumerate(cases.values()) for moment in some}
+    return [
+        [
+            texts
+            for labels, texts in found.get((numbers[id(moment)], moment.name, moment.second), [])
+            if labels.items() >= dict(moment.labels).items()
+        ]
+        for moment in wanted
+    ]
+
+
+def _by_case(printed: str) -> dict[tuple[int, str, float], list[tuple[dict[str, str], dict[str, str]]]]:
+    """Return labels and annotations by the number of the case, the alert and the second that were asked about."""
+    _, *parts = re.split(r"\bname: case (\d+),\s+alertname: (\w+), time: (\w+),", printed)
+    return {
+        (int(number), name, time_of({"eval_time": time})): raised(part)
+        for number, name, time, part in zip(*(parts[start::4] for start in range(4)), strict=True)
+    }
 
 
 def main() -> int:
     """Print the texts of the alerts that are named, of all if none is."""
     bundle, promtool = Bundle(ROOT / "rules"), find_tools().promtool
-    for moment in sorted(moments(bundle), key=lambda each: each.title):
-        if not sys.argv[1:] or moment.name in sys.argv[1:]:
-            with tempfile.TemporaryDirectory() as folder:
-                for texts in rendered(bundle, promtool, moment, Path(folder)):
-                    print(f"# {moment.title}", *(f"{key}: {text}" for key, text in texts.items()), "", sep="\n")
+    named = [each for each in moments(bundle) if not sys.argv[1:] or each.name in sys.argv[1:]]
+    named.sort(key=lambda each: each.title)
+    with tempfile.TemporaryDirectory() as folder:
+        for moment, found in zip(named, rendered(bundle, promtool, named, Path(folder)), strict=True):
+            for texts in found:
+                print(f"# {moment.title}", *(f"{key}: {text}" for key, text in texts.items()), "", sep="\n")
     return 0
 
 

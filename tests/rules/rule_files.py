@@ -1,12 +1,12 @@
-"""What tests ask of all rule files: every rule with the file that it stands in."""
+"""What tests ask of all rule files: every rule with the file that it stands in. Each file is read once."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from trainwarden.rules.files import RuleFile, read_rule_files
 from trainwarden_exporter.docs import METRICS
@@ -20,6 +20,7 @@ RECORDINGS = {rule["record"] for _, rule in RULES if "record" in rule}
 _REMEDIATOR = set(
     re.findall(r"`(trainwarden_remediator_\w+)", (ROOT / "docs/remediator.md").read_text(encoding="utf-8"))
 )
+_KNOWN = METRICS.keys() | RECORDINGS | _REMEDIATOR
 # Of Prometheus itself, of Alertmanager, and of slurmctld's own page.
 _FOREIGN = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(?:scrape|prometheus|alertmanager|slurmctld)_\w+")
 _HISTOGRAM = re.compile(r"_(?:bucket|count|sum)$")
@@ -27,15 +28,19 @@ _HISTOGRAM = re.compile(r"_(?:bucket|count|sum)$")
 
 def exists(name: str) -> bool:
     """A name, or a pattern, that the catalogue, a recording or another program has."""
-    known = METRICS.keys() | RECORDINGS | _REMEDIATOR
-    if name in known or _FOREIGN.fullmatch(name) or _HISTOGRAM.sub("", name) in known:
+    if name in _KNOWN or _FOREIGN.fullmatch(name) or _HISTOGRAM.sub("", name) in _KNOWN:
         return True
-    return not re.fullmatch(r"[\w:]+", name) and any(re.fullmatch(name, each) for each in known)
+    return not re.fullmatch(r"[\w:]+", name) and any(re.fullmatch(name, each) for each in _KNOWN)
 
 
-def _number(rule: dict[str, Any]) -> int:
-    return [each["alert"] for each in ALERTS[: ALERTS.index(rule)]].count(rule["alert"]) + 1
+def _titled() -> Iterator[tuple[str, dict[str, Any]]]:
+    seen: Counter[str] = Counter()
+    for file, rule in RULES:
+        title = f"{file.name}: {rule.get('alert', rule.get('record'))}"
+        seen[title] += 1
+        yield (title if seen[title] == 1 else f"{title} ({seen[title]})"), rule
 
 
-of_alerts = pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: f"{rule['alert']}-{_number(rule)}")
-of_names = pytest.mark.parametrize("name", NAMES)
+# Each rule by its place: `alerts/runs.yml: TrainRunStalled (2)` is the second of that name in its file.
+TITLED = list(_titled())
+TITLED_ALERTS = [(title, rule) for title, rule in TITLED if "alert" in rule]

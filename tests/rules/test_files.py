@@ -6,86 +6,98 @@ import itertools
 import json
 import re
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests.offenders import assert_none
 from tests.rules import scenarios
 from tests.rules.cases import fires, firing, metrics_of, read_documents, read_tests, time_of
 from tests.rules.mutations import Bundle
 from tests.rules.promtool import evaluate
-from tests.rules.rule_files import ALERTS, NAMES, ROOT, of_alerts, of_names
+from tests.rules.rule_files import ALERTS, NAMES, ROOT, TITLED_ALERTS
 from trainwarden.stack.binaries import Tools
 
 FOLDER = ROOT / "rules/tests"
 FILES = sorted(FOLDER.glob("*.yml"))
-# Each test's metrics, and what is to fire at each moment.
-TESTS = [(metrics_of(test), firing(test)) for _, test in read_tests(FOLDER)]
-# The dead-man's switch.
-ALWAYS = {rule["alert"] for rule in ALERTS if rule["labels"]["severity"] == "none"}
-
-
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return Bundle(ROOT / "rules")
-
-
-# They take up to two minutes each; the rest of the files takes half a minute together.
-SLOW = {
-    "healthy",
-    "gpus",
-    "runs_remembered",
-    "runs",
-    "runs_lasting",
-    "pace",
-    "goodput",
-    "remediator",
-    "schedulers",
-    "hangs",
+FIRST_HOUR_SECONDS = 3600
+# They take most of the time: `make test` plays the others, and of these what restarts runs.
+LONG = {
     "checkpoints",
     "fabric",
+    "goodput",
+    "gpus",
+    "hangs",
+    "healthy",
     "identity",
     "monitoring",
+    "pace",
+    "remediator",
+    "runs",
+    "runs_lasting",
+    "schedulers",
 }
+# What restarts runs: of these scenarios those of five minutes at most are played with each change.
+RESTARTING = ("TrainRunFailed", "TrainRunStalled", "contradicted", "error type")
 
 
 @pytest.mark.tools
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "path", [pytest.param(each, id=each.stem, marks=[pytest.mark.nightly] if each.stem in SLOW else []) for each in FILES]
-)
-def test_its_alerts_fire_as_each_test_says(tools: Tools, bundle: Bundle, tmp_path: Path, path: Path) -> None:
-    """With the rules that the file is about, which takes a fifth of the time of all."""
-    check(tools, bundle.write_file(path.stem, tmp_path))
+def test_the_alerts_of_the_short_files_fire_as_each_test_says(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
+    """Each file with the rules that it is about, which takes a fifth of the time of all."""
+    check(tools, *written(bundle, tmp_path, [path.stem for path in FILES if path.stem not in LONG]))
 
 
+@pytest.mark.nightly
 @pytest.mark.tools
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("subject", ["TrainRunFailed", "TrainRunStalled", "contradicted", "error type"])
-def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(
-    tools: Tools, bundle: Bundle, tmp_path: Path, subject: str
+@pytest.mark.parametrize("stem", sorted(LONG))
+def test_the_alerts_of_a_long_file_fire_as_each_test_says(
+    tools: Tools, bundle: Bundle, tmp_path: Path, stem: str
 ) -> None:
-    """The scenarios of five minutes at most; the longer ones are played with all of their file."""
-    check(tools, bundle.write_file("runs", tmp_path, subject, longest=300))
+    check(tools, *written(bundle, tmp_path, [stem]))
+
+
+def written(bundle: Bundle, folder: Path, stems: Iterable[str]) -> Iterator[Path]:
+    """Write files of tests into folders of their own, and yield them."""
+    for stem in stems:
+        (folder / stem).mkdir()
+        yield bundle.write_file(stem, folder / stem)
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
+    files = []
+    for subject in RESTARTING:
+        (tmp_path / subject).mkdir()
+        files.append(bundle.write_file("runs", tmp_path / subject, subject, longest=300))
+    check(tools, *files)
 
 
 @pytest.mark.tools
 def test_nothing_fires_in_the_first_hour_of_a_healthy_cluster(tools: Tools, tmp_path: Path) -> None:
     """The other five hours are played with all of its file."""
-    document = read_documents(FOLDER)["healthy"]
-    document["rule_files"] = [str(ROOT / "rules" / each / "*.yml") for each in ("alerts", "recording")]
-    for test in document["tests"]:
-        test["promql_expr_test"] = [each for each in test["promql_expr_test"] if time_of(each) <= 3600]
-        assert test["promql_expr_test"]
+    whole = read_documents(FOLDER)["healthy"]
+    asked = [
+        [each for each in test["promql_expr_test"] if time_of(each) <= FIRST_HOUR_SECONDS] for test in whole["tests"]
+    ]
+    assert all(asked)
+    document = {
+        **whole,
+        "rule_files": [str(ROOT / "rules" / each / "*.yml") for each in ("alerts", "recording")],
+        "tests": [{**test, "promql_expr_test": first} for test, first in zip(whole["tests"], asked, strict=True)],
+    }
     (tmp_path / "test.yml").write_text(json.dumps(document), encoding="utf-8")
     check(tools, tmp_path / "test.yml")
 
 
-def check(tools: Tools, path: Path) -> None:
-    done = evaluate(tools.promtool, path)
-    assert done.returncode == 0, done.stdout + done.stderr
+def check(tools: Tools, *paths: Path) -> None:
+    """Have one promtool play all files; it names the file and the test that fail."""
+    done = evaluate(tools.promtool, *paths)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.nightly
@@ -108,10 +120,14 @@ def test_the_workflow_of_the_rules_has_a_prometheus_as_new_as_this_one(tools: To
     assert newest >= tuple(map(int, ours.groups()))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_no_mapping_is_merged_into_another(path: Path) -> None:
+def test_no_mapping_is_merged_into_another() -> None:
     """promtool of Prometheus 3 refuses the whole file where a key of it is given anew."""
-    assert not re.search(r"^\s*<<:", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert_none(
+        f"{path.name}: {line}"
+        for path in FILES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.lstrip().startswith("<<:")
+    )
 
 
 def test_the_scenarios_of_runs_are_written_there() -> None:
@@ -131,30 +147,46 @@ def test_each_file_takes_the_rules_that_it_needs_and_each_test_has_a_name(bundle
         assert len(set(names)) == len(names), stem
 
 
-@of_names
-def test_each_alert_fires_stays_silent_and_recovers(name: str) -> None:
-    outcomes = [(metrics, [fires(name, moment) for moment in moments]) for metrics, moments in TESTS]
-    raising = [metrics for metrics, outcome in outcomes if any(outcome)]
-    assert raising, "it never fires"
-    if name in ALWAYS:
-        return
-    judged = set().union(*raising)
-    assert [metrics for metrics, outcome in outcomes if outcome and not any(outcome) and judged & metrics], (
-        "no test in which it stays silent"
-    )
-    assert any((True, False) in itertools.combinations(outcome, 2) for _, outcome in outcomes), (
-        "no test in which it fires and is over later"
-    )
+def judged() -> list[tuple[set[str], list[list[dict[str, str]]]]]:
+    """Return of each test its metrics, and what is to fire at each moment."""
+    return [(metrics_of(test), firing(test)) for _, test in read_tests(FOLDER)]
 
 
-@of_alerts
-def test_what_its_texts_take_from_labels_is_there_when_it_fires(rule: dict[str, Any]) -> None:
-    # The link to a dashboard is the same for all, and names a run only where there is one.
-    texts = [text for name, text in rule["annotations"].items() if name != "dashboard"]
-    named = {label for text in texts for label in re.findall(r"\$labels\.(\w+)", text)}
-    raised = [each for _, moments in TESTS for moment in moments for each in moment]
-    seen = set().union(*(each for each in raised if each["alertname"] == rule["alert"]))
-    assert named - {"cluster"} <= seen | set(rule["labels"])  # every rule keeps it, where Prometheus attaches one
+def test_each_alert_fires_stays_silent_and_recovers() -> None:
+    always = {rule["alert"] for rule in ALERTS if rule["labels"]["severity"] == "none"}  # the dead-man's switch
+    tests = judged()
+
+    def unproven() -> Iterator[str]:
+        for name in NAMES:
+            outcomes = [(metrics, [fires(name, moment) for moment in moments]) for metrics, moments in tests]
+            raising = [metrics for metrics, outcome in outcomes if any(outcome)]
+            if not raising:
+                yield f"{name}: it never fires"
+            elif name not in always:
+                read = set().union(*raising)
+                if not [metrics for metrics, outcome in outcomes if outcome and not any(outcome) and read & metrics]:
+                    yield f"{name}: no test in which it stays silent"
+                if not any((True, False) in itertools.combinations(outcome, 2) for _, outcome in outcomes):
+                    yield f"{name}: no test in which it fires and is over later"
+
+    assert_none(unproven())
+
+
+def test_what_its_texts_take_from_labels_is_there_when_it_fires() -> None:
+    seen: dict[str, set[str]] = {}
+    for _, moments in judged():
+        for each in itertools.chain.from_iterable(moments):
+            seen.setdefault(each["alertname"], set()).update(each)
+    # The link to a dashboard is the same for all, and names a run only where there is one; every rule keeps the
+    # cluster, where Prometheus attaches one.
+    assert_none(
+        f"{title}: {key} takes {label}"
+        for title, rule in TITLED_ALERTS
+        for key, text in rule["annotations"].items()
+        if key != "dashboard"
+        for label in sorted(set(re.findall(r"\$labels\.(\w+)", text)))
+        if label not in {"cluster", *seen.get(rule["alert"], ()), *rule["labels"]}
+    )
 
 
 def test_there_are_alerts() -> None:

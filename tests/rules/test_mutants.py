@@ -14,59 +14,60 @@ def broken(expression: str, **others: str) -> dict[str, str]:
     return {each.what: " ".join(str(each.rule["expr"]).split()) for each in mutants({"expr": expression, **others})}
 
 
-@pytest.mark.parametrize(
-    ("expression", "outermost", "operands"),
-    [
-        ("a or b and c", "or", ["a", "b and c"]),
-        ("a unless b and c", "and", ["a unless b", "c"]),
-        ("a + b > c * 2", ">", ["a + b", "c * 2"]),
-        ("2 ^ 3 ^ 2", "^", ["2", "3 ^ 2"]),
-        ("a > bool 1", ">", ["a", "1"]),
-        ("a * on (x) group_left (y, z) b", "*", ["a", "b"]),
-        ("-a - b", "-", ["-a", "b"]),
-        ('a{b="}",c!~"d|e"} / 5', "/", ['a{b="}",c!~"d|e"}', "5"]),
-        ("(a or b) == 1  # a comment > 5\n", "==", ["(a or b)", "1"]),
-        ("rate(a[5m] offset 1h) < 0.5", "<", ["rate(a[5m] offset 1h)", "0.5"]),
-        ("max_over_time((a > 1)[6h:5m]) >= 1e3", ">=", ["max_over_time((a > 1)[6h:5m])", "1e3"]),
-    ],
-)
-def test_operators_bind_as_in_prometheus(expression: str, outermost: str, operands: list[str]) -> None:
-    root = promql.parse(expression)
-    assert root.name == outermost
-    assert [expression[each.start : each.end] for each in root.children] == operands
+OPERATORS = [
+    ("a or b and c", "or", ["a", "b and c"]),
+    ("a unless b and c", "and", ["a unless b", "c"]),
+    ("a + b > c * 2", ">", ["a + b", "c * 2"]),
+    ("2 ^ 3 ^ 2", "^", ["2", "3 ^ 2"]),
+    ("a > bool 1", ">", ["a", "1"]),
+    ("a * on (x) group_left (y, z) b", "*", ["a", "b"]),
+    ("-a - b", "-", ["-a", "b"]),
+    ('a{b="}",c!~"d|e"} / 5', "/", ['a{b="}",c!~"d|e"}', "5"]),
+    ("(a or b) == 1  # a comment > 5\n", "==", ["(a or b)", "1"]),
+    ("rate(a[5m] offset 1h) < 0.5", "<", ["rate(a[5m] offset 1h)", "0.5"]),
+    ("max_over_time((a > 1)[6h:5m]) >= 1e3", ">=", ["max_over_time((a > 1)[6h:5m])", "1e3"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("expression", "may"),
-    [
-        ("a", True),
-        ("b", False),
-        ("a > 1", True),
-        ("a and b", False),
-        ("a * on (x) group_left (y) b", False),
-        ("a or b", True),
-        ("b or on (x) a", True),
-        ("b or c", False),
-        ("a unless b", True),
-        ("b unless a", False),
-        ("sum by (x) (rate(b[5m]))", False),
-        ("topk(1, a) + time()", True),
-        ("-(b)", False),
-        ("absent(b)", True),
-        ("vector(1)", True),
-        ("a - scalar(b)", True),
-        ('ALERTS{alertname="c"}', True),
-        ('{__name__=~"b.*"}', True),
-    ],
-)
-def test_an_expression_can_have_a_result_where_its_metrics_are_shown(expression: str, may: bool) -> None:
-    assert promql.may_answer(promql.parse(expression), {"a"}) == may
+def test_operators_bind_as_in_prometheus() -> None:
+    for expression, outermost, operands in OPERATORS:
+        root = promql.parse(expression)
+        assert root.name == outermost, expression
+        assert [expression[each.start : each.end] for each in root.children] == operands
 
 
-@pytest.mark.parametrize("expression", ["a >", "sum by (a (b)", "a[5m", "a b", '{a="b"', "a $ b"])
-def test_what_is_no_promql_is_refused(expression: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        promql.parse(expression)
+# Whether an expression can have a result where only `a` is shown.
+ANSWERING = [
+    ("a", True),
+    ("b", False),
+    ("a > 1", True),
+    ("a and b", False),
+    ("a * on (x) group_left (y) b", False),
+    ("a or b", True),
+    ("b or on (x) a", True),
+    ("b or c", False),
+    ("a unless b", True),
+    ("b unless a", False),
+    ("sum by (x) (rate(b[5m]))", False),
+    ("topk(1, a) + time()", True),
+    ("-(b)", False),
+    ("absent(b)", True),
+    ("vector(1)", True),
+    ("a - scalar(b)", True),
+    ('ALERTS{alertname="c"}', True),
+    ('{__name__=~"b.*"}', True),
+]
+
+
+def test_an_expression_can_have_a_result_where_its_metrics_are_shown() -> None:
+    for expression, may in ANSWERING:
+        assert promql.may_answer(promql.parse(expression), {"a"}) == may, expression
+
+
+def test_what_is_no_promql_is_refused() -> None:
+    for expression in ("a >", "sum by (a (b)", "a[5m", "a b", '{a="b"', "a $ b"):
+        with pytest.raises(ValueError, match=r"expected|no PromQL at"):
+            promql.parse(expression)
 
 
 def test_metrics_are_those_that_are_selected_by_name_or_pattern() -> None:
@@ -189,15 +190,15 @@ def test_what_fails_although_it_is_whole_names_no_copy() -> None:
     assert [numbers_in(each) for each in failures(printed)] == [set(), {3}]
 
 
-@pytest.mark.parametrize(
-    "refused",
-    [
-        '/tmp/t/rules-0.yml: 6:11: group "a", rule 1, "m1:x:y": could not parse expression: 1:5: unclosed parenthesis',
-        'expr: "m1:x:y +", time: 10s, err: 1:9: parse error: unexpected end of input',
-    ],
-)
-def test_what_promtool_cannot_read_is_no_mutant_that_was_noticed(refused: str) -> None:
-    assert unreadable(f"  FAILED:\n    {refused}\n") == refused
+REFUSED = [
+    '/tmp/t/rules-0.yml: 6:11: group "a", rule 1, "m1:x:y": could not parse expression: 1:5: unclosed parenthesis',
+    'expr: "m1:x:y +", time: 10s, err: 1:9: parse error: unexpected end of input',
+]
+
+
+def test_what_promtool_cannot_read_is_no_mutant_that_was_noticed() -> None:
+    for refused in REFUSED:
+        assert unreadable(f"  FAILED:\n    {refused}\n") == refused
     assert unreadable("  FAILED:\n    rule: m3:run:a:b, time: 5s, err: many-to-many\n") is None
 
 

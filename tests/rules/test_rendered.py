@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.offenders import assert_none
 from tests.rules.cases import firing, times
 from tests.rules.mutations import Bundle
 from tests.rules.rendered import ALWAYS, Moment, moments, rendered
-from tests.rules.rule_files import NAMES, ROOT
+from tests.rules.rule_files import NAMES
 from trainwarden.stack.binaries import Tools
 
 pytestmark = pytest.mark.tools
 
-BUNDLE = Bundle(ROOT / "rules")
-MOMENTS = list(moments(BUNDLE))
 # In sentences; links and lists of what is known may be empty.
 SENTENCES = ("summary", "description", "reason", "action")
 WRONG = re.compile(
@@ -44,22 +44,41 @@ CASES = {
 }
 
 
-def test_every_alert_has_a_moment() -> None:
-    assert {each.name for each in MOMENTS} == set(NAMES) - {ALWAYS}
+@pytest.fixture(scope="module")
+def wanted(bundle: Bundle) -> list[Moment]:
+    return list(moments(bundle))
 
 
-@pytest.mark.parametrize("moment", MOMENTS, ids=[each.title for each in MOMENTS])
-def test_its_texts_can_be_read(tools: Tools, tmp_path: Path, moment: Moment) -> None:
-    found = rendered(BUNDLE, tools.promtool, moment, tmp_path)
-    assert found
-    for texts in found:
-        assert all(texts[key] for key in SENTENCES)
-        assert [f"{key}: {text}" for key, text in texts.items() if WRONG.search(text)] == []
+def stated(bundle: Bundle) -> list[Moment]:
+    """Return when each case of `CASES` is there first."""
+    found = []
+    for name, test in CASES:
+        ((stem, case),) = ((stem, each) for stem, each in bundle.cases if each["name"] == test)
+        second = next(at for at, alerts in zip(times(case), firing(case), strict=True) if alerts)
+        found.append(Moment(name, (), stem, case, second))
+    return found
 
 
-@pytest.mark.parametrize(("name", "test"), CASES)
-def test_of_several_cases_the_one_is_stated(tools: Tools, tmp_path: Path, name: str, test: str) -> None:
-    ((stem, case),) = ((stem, each) for stem, each in BUNDLE.cases if each["name"] == test)
-    second = next(at for at, alerts in zip(times(case), firing(case), strict=True) if alerts)
-    found = rendered(BUNDLE, tools.promtool, Moment(name, (), stem, case, second), tmp_path)
-    assert any(CASES[name, test] in text for texts in found for text in texts.values()), found
+def test_every_alert_has_a_moment(wanted: list[Moment]) -> None:
+    assert {each.name for each in wanted} == set(NAMES) - {ALWAYS}
+
+
+def test_the_texts_can_be_read(tools: Tools, bundle: Bundle, tmp_path: Path, wanted: list[Moment]) -> None:
+    def unreadable() -> Iterator[str]:
+        for moment, found in zip(wanted, rendered(bundle, tools.promtool, wanted, tmp_path), strict=True):
+            if not found:
+                yield f"{moment.title}: it does not fire"
+            for texts in found:
+                yield from (f"{moment.title}: {key} is empty" for key in SENTENCES if not texts[key])
+                yield from (f"{moment.title}: {key}: {text}" for key, text in texts.items() if WRONG.search(text))
+
+    assert_none(unreadable())
+
+
+def test_of_several_cases_the_one_is_stated(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
+    found = rendered(bundle, tools.promtool, stated(bundle), tmp_path)
+    assert_none(
+        f"{name}: {test}: no text has {expected!r}: {some}"
+        for ((name, test), expected), some in zip(CASES.items(), found, strict=True)
+        if not any(expected in text for texts in some for text in texts.values())
+    )

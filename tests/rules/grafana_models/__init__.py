@@ -12,6 +12,7 @@ each minor version:
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class Models:
                 )
 
 
+@functools.cache
 def models(version: str) -> Models:
     """Return the models of a version of `VERSIONS`."""
     found = json.loads((FOLDER / f"{version}.json").read_text(encoding="utf-8"))
