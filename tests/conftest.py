@@ -72,7 +72,7 @@ def slurm_programs() -> Programs:
 
 @pytest.fixture(scope="session")
 def cluster(slurm_programs: Programs) -> Cluster:
-    """Three nodes that all tests share: jobs and runs have names of their own, and no daemon is stopped."""
+    """Nodes that all tests share: jobs and runs have names of their own, and no daemon is stopped."""
     return shared_cluster(slurm_programs)
 
 

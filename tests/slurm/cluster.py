@@ -1,8 +1,7 @@
-"""A real SLURM cluster of three nodes on this machine, in one folder, run by whoever runs the tests."""
+"""A real SLURM cluster on this machine, in one folder, run by whoever runs the tests."""
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import secrets
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.session import shared
 from tests.slurm.accounting import CLIENTS as ACCOUNTING_CLIENTS
@@ -25,8 +23,18 @@ from tests.slurm.programs import CLIENTS, Programs
 from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
 
+# Of partition `main`, which is each job's that names none.
 NODES = ("n1", "n2", "n3")
-
+# More nodes of the cluster that all tests share: one file of tests each drains, loses or takes them.
+DRAINED, COMMANDED, LOST, TAKEN = ("s1", "s2", "s3"), "s4", "s5", ("s6", "s7")
+SPARE = (*DRAINED, COMMANDED, LOST, *TAKEN)
+_SHARED_SETTINGS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+_SHARED_PARTITIONS = (
+    f"spare Nodes={','.join(SPARE)}",
+    f"requeue Nodes={','.join(TAKEN)} PriorityTier=1 PreemptMode=REQUEUE",
+    f"cancel Nodes={','.join(TAKEN)} PriorityTier=1 PreemptMode=CANCEL",
+    f"urgent Nodes={','.join(TAKEN)} PriorityTier=10 PreemptMode=OFF",
+)
 
 # cred_expire is how long a requeued job waits before it may start again: 120 s by default, and any value below 5 is
 # read as that default. The CPUs are made up (config_overrides), so that several two-node jobs fit on a small machine.
@@ -64,7 +72,7 @@ GresTypes=gpu
 
 @dataclass(frozen=True)
 class Job:
-    """What slurmctld says about a job. `restarts` counts requeues, when they are asked for."""
+    """What slurmctld says about a job: that is COMPLETING while its processes end. `restarts` counts requeues."""
 
     job_id: int
     state: str
@@ -121,10 +129,14 @@ class Cluster:
 
     def job(self, job_id: int) -> Job | None:
         """A job as slurmctld sees it now; None when it knows none of this id, or gives no answer."""
-        answer = json.loads(self.run("squeue", "--json"))
-        # Older versions ignore --jobs, so the list always holds all jobs.
-        found = [_job(values) for values in answer["jobs"] if values["job_id"] == job_id]
-        return found[0] if found else None
+        with suppress(RuntimeError):
+            shown = self.run("scontrol", "show", "job", "--oneliner", str(job_id))
+            for line in shown.splitlines():  # of an array, one for each task
+                values = dict(word.partition("=")[::2] for word in line.split())
+                if values["JobId"] == str(job_id):
+                    nodes = values["NodeList"].replace("(null)", "")
+                    return Job(job_id, values["JobState"], values["Reason"], int(values["Restarts"]), nodes)
+        return None
 
     def in_state(self, job_id: int, *states: str) -> Callable[[], Job | None]:
         """A condition for `wait_until`: the job, once it is in one of `states`."""
@@ -164,15 +176,16 @@ class Cluster:
 
 
 class OwnCluster(Cluster):
-    """slurmctld, three slurmd and munged as children of this process; all that they write is under `folder`.
+    """slurmctld, slurmd and munged as children of this process; all that they write is under `folder`.
 
     Args:
         programs: of SLURM.
         folder: of all its files.
         settings: of slurm.conf, beside or in place of those that each cluster has.
-        partitions: more than `main`, each as in slurm.conf: all nodes are in all of them.
+        partitions: more than `main`, each as in slurm.conf: all nodes are in those that name none.
         accounting: slurmdbd with its database; None for a cluster without.
         files: more of them beside slurm.conf, by name.
+        spare: nodes that `main` does not have.
     """
 
     def __init__(
@@ -183,6 +196,7 @@ class OwnCluster(Cluster):
         partitions: Sequence[str] = (),
         accounting: Accounting | None = None,
         files: Mapping[str, str] | None = None,
+        spare: Sequence[str] = (),
     ) -> None:
         super().__init__(folder)
         self._programs = programs
@@ -190,6 +204,7 @@ class OwnCluster(Cluster):
         self._partitions = partitions
         self.accounting = accounting
         self._files = dict(files or {})
+        self._nodes = (*NODES, *spare)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -207,9 +222,9 @@ class OwnCluster(Cluster):
         if self.accounting is not None:
             self.accounting.start(self)
         self._spawn("slurmctld", "slurmctld", "-D", "-c", "-f", conf)
-        for node in NODES:
+        for node in self._nodes:
             self.start_node(node)
-        wait_until(self._idle, lambda: f"three idle nodes\n{self.logs()}")
+        wait_until(self._idle, lambda: f"idle nodes\n{self.logs()}")
 
     def kill_slurmctld(self) -> None:
         """SIGKILL the controller: what it has not saved yet, up to some seconds of changes, is forgotten."""
@@ -232,10 +247,10 @@ class OwnCluster(Cluster):
 
     def stop(self) -> None:
         """End every job and daemon; afterwards no process of this cluster is left."""
-        for process in self._daemons.values():
+        # munged last: without it the others try for seconds to say that they end.
+        for process in reversed(self._daemons.values()):
             process.send_signal(signal.SIGCONT)
             process.terminate()
-        for process in self._daemons.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
         wait_until(lambda: not self._kill_all(), "the end of the cluster's last process", timeout=60)
@@ -270,7 +285,7 @@ class OwnCluster(Cluster):
         with suppress(RuntimeError):  # slurmctld does not listen yet
             # A line for each node and partition.
             states = self.run("sinfo", "--noheader", "--Node", "--format=%T").split()
-            return len(states) >= len(NODES) and set(states) == {"idle"}
+            return len(states) >= len(self._nodes) and set(states) == {"idle"}
         return False
 
     def spawn(self, name: str, programs: Programs, program: str, *arguments: str) -> None:
@@ -291,22 +306,23 @@ class OwnCluster(Cluster):
         self.spawn(name, self._programs, program, *arguments)
 
     def _write_files(self) -> None:
-        for name in ("state", "bin", *NODES):
+        for name in ("state", "bin", *self._nodes):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))
         host = socket.gethostname().split(".")[0]
-        port, *node_ports = free_ports(1 + len(NODES))
+        port, *node_ports = free_ports(1 + len(self._nodes))
         at, user = self.folder, pwd.getpwuid(os.getuid()).pw_name
         text = _CONFIGURATION.format(host=host, port=port, user=user, folder=at, plugins=self._programs.plugins)
         settings = self._settings | dict(self.accounting.settings(at) if self.accounting else {})
         kept = [line for line in text.splitlines() if line.partition("=")[0] not in settings]
         text = "\n".join([*kept, *(f"{name}={value}" for name, value in settings.items())]) + "\n"
-        for node, node_port in zip(NODES, node_ports, strict=True):
-            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=8\n"
+        for node, node_port in zip(self._nodes, node_ports, strict=True):
+            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=64\n"
         text += f"PartitionName=main Nodes={','.join(NODES)} Default=YES State=UP MaxTime=60\n"
-        text += "".join(f"PartitionName={each} Nodes=ALL State=UP MaxTime=60\n" for each in self._partitions)
+        for each in self._partitions:
+            text += f"PartitionName={each} {'' if 'Nodes=' in each else 'Nodes=ALL '}State=UP MaxTime=60\n"
         self._configuration.write_text(text, encoding="utf-8")
         for name, text in self._files.items():
             (at / name).write_text(text, encoding="utf-8")
@@ -344,7 +360,7 @@ def shared_cluster(programs: Programs) -> Cluster:
     """The one cluster of all workers of the session, which ends it. No test may stop or change its daemons."""
 
     def start(folder: Path) -> None:
-        cluster = OwnCluster(programs, folder)
+        cluster = OwnCluster(programs, folder, _SHARED_SETTINGS, _SHARED_PARTITIONS, spare=SPARE)
         _of_the_session.append(cluster)  # else its daemons would be reported as forgotten children
         cluster.start()
 
@@ -360,9 +376,3 @@ def _parent(pid: int, name: str) -> int | None:
             return parent
     return None
 
-
-def _job(values: dict[str, Any]) -> Job:
-    state = values["job_state"]  # a text up to 23.02, a list of flags since
-    if not isinstance(state, str):
-        state = state[0]
-    return Job(values["job_id"], state, values["state_reason"], values["restart_cnt"], values["nodes"])
