@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -35,6 +37,8 @@ from trainwarden_remediator.store.timers import Timers
 from trainwarden_remediator.worker import Worker
 
 DOUBT_SECONDS = 4.0
+# Between two rounds: each asks the scheduler for all jobs.
+ROUND_SECONDS = 0.4
 
 
 @dataclass
@@ -65,7 +69,7 @@ T = TypeVar("T", bound=ScheduledTraining)
 
 
 class ActingRemediator(Generic[T]):
-    """The loop, a round for each call of `until`'s condition, with the readings of a real scheduler.
+    """The loop, in rounds, with the readings of a real scheduler.
 
     Attributes:
         folder: of its database.
@@ -76,6 +80,7 @@ class ActingRemediator(Generic[T]):
     folder: Path
     at: dict[str, Callable[[], None]]
     trainings: list[T]
+    _next_round = 0.0
 
     def assemble(
         self,
@@ -130,13 +135,16 @@ class ActingRemediator(Generic[T]):
         )
 
     def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
-        """Go on, round by round, until a condition holds."""
+        """Go on, round by round, until a condition holds, which is asked after each."""
+        wait_until(lambda: self.go_on() and condition(), self.report, timeout=seconds)
 
-        def probe() -> bool:
-            self.worker.tick()
-            return bool(condition())
-
-        wait_until(probe, self.report, timeout=seconds)
+    def go_on(self) -> bool:
+        """Make a round if it is time for one, and say whether it was."""
+        if time.monotonic() < self._next_round:
+            return False
+        self._next_round = time.monotonic() + ROUND_SECONDS
+        self.worker.tick()
+        return True
 
     def incidents(self, training: T) -> list[Incident]:
         """All incidents of a run."""
@@ -194,3 +202,17 @@ class ActingRemediator(Generic[T]):
         """Do what is to happen at a named point, once."""
         if name in self.at:
             self.at.pop(name)()
+
+
+def settle(remediators: Sequence[ActingRemediator[T]], seconds: float = 150.0) -> None:
+    """Go on with all of them at once until each run's incidents are over. What is not over in time, its test reports."""
+    left = list(remediators)
+
+    def probe() -> bool:
+        for each in remediators:
+            if each in left and each.go_on() and all(each.over(training) for training in each.trainings):
+                left.remove(each)
+        return not left
+
+    with suppress(AssertionError):
+        wait_until(probe, timeout=seconds)
