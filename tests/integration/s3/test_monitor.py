@@ -11,10 +11,9 @@ from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from tests.unit.runs.records import NOW
 from trainwarden import cli
-from trainwarden.monitor import RunState, TrainingMonitor, aws_lambda
+from trainwarden.monitor import aws_lambda
 from trainwarden.monitor.history import OBJECT
 from trainwarden.record.clock import to_iso
-from trainwarden.stack.slack_sink import SlackSink
 
 PUBLISHED = b"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>"
 
@@ -35,23 +34,6 @@ def beat(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.write("metadata.json", {"status": "running", "phase": "training", "last_update": to_iso(NOW)})
     store.write("progress.json", {"step": 3, "last_updated": to_iso(NOW)})
     store.write("logs/training_log_latest.txt", b"one\ntwo\n")
-
-
-def test_runs_of_a_prefix_go_through_their_states(
-    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beat(store, monkeypatch)
-    store.client.put_object(Bucket=store.bucket, Key=f"{store.prefix}/other/_complete", Body=b"")
-    status, found = look(store, capsys)
-    assert status == 0
-    assert {run["run_id"]: run["status"] for run in found["runs"]} == {"other": "SUCCEEDED", "r": "RUNNING"}
-    assert next(run for run in found["runs"] if run["run_id"] == "r")["last_log"] == "two"
-    store.write("_error", b"NCCL timeout")
-    status, found = look(store, capsys, "--run-id", "r")
-    assert status == 1
-    assert found["alerts"][0]["status"] == "FAILED"
-    assert found["runs"][0]["reason"] == "Error: NCCL timeout"
-    assert look(store, capsys)[1]["alerts"] == []
 
 
 def test_what_cannot_be_read_is_unknown_and_no_timeout(
@@ -75,16 +57,6 @@ def test_a_bucket_or_a_run_that_does_not_exist_is_named(store: Store, capsys: py
     assert "near names: r" in capsys.readouterr().err
     assert cli.main(["runs", "--s3", "s3://no-such-bucket-here/x"]) == 2
     assert "NoSuchBucket" in capsys.readouterr().err
-
-
-def test_runs_lists_the_bucket_of_the_environment(
-    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beat(store, monkeypatch)
-    monkeypatch.setenv("MONITORING_BUCKET", store.bucket)
-    assert cli.main(["runs", "--s3"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[1][:5] == ["r", "running", "train", "-", "3"]
 
 
 def test_a_function_of_lambda_alerts_once_and_keeps_its_history_in_the_bucket(
@@ -113,29 +85,6 @@ def test_a_function_of_lambda_alerts_once_and_keeps_its_history_in_the_bucket(
     assert b"Both+heartbeats+stale" in posted[0]
     kept = store.client.get_object(Bucket=store.bucket, Key=f"{store.prefix}/{OBJECT}")["Body"].read()
     assert "TIMED_OUT" in kept.decode()
-
-
-def test_the_engine_of_the_earlier_monitor_is_called_as_before(
-    store: Store, s3: FaultyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = SlackSink()
-    beat(store, monkeypatch)
-    engine = TrainingMonitor(bucket=store.bucket, region="us-east-1", stale_minutes=5)
-    engine.configure_alerts(slack_webhook=sink.url)
-    try:
-        assert engine.check_and_alert("r") is RunState.RUNNING
-        store.write("_error", b"NCCL timeout")
-        assert [engine.check_and_alert("r") for _ in range(2)] == [RunState.FAILED] * 2
-        state, reason, context = engine.evaluate_run("r")
-        assert (state, reason) == (RunState.FAILED, "Error: NCCL timeout")
-        assert (context["phase"], context["last_log_line"]) == ("training", "two")
-        assert engine.evaluate_run("nothing")[:2] == (RunState.UNKNOWN, "nothing: there is no record yet")
-        s3.fault = "broken"
-        assert engine.check_and_alert("r") is RunState.UNKNOWN
-    finally:
-        engine.close()
-        sink.close()
-    assert [message.payload["text"] for message in sink.messages] == ["🔥 R Training FAILED"], "one for each change"
 
 
 def test_doctor_tries_what_a_run_needs_and_leaves_nothing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 from tests.unit.runs.records import NOW, RUN, close, foreign_run
 from trainwarden.clients.slack import NotSent
-from trainwarden.monitor import AlertManager, RunState, command
+from trainwarden.monitor import AlertManager, command
 from trainwarden.monitor.alerts import Alert
 from trainwarden.monitor.history import AlertHistory, HistoryUnreadable
 from trainwarden.monitor.watch import Monitor
@@ -169,65 +168,6 @@ def test_a_history_that_is_garbled_is_kept_aside_and_the_watch_goes_on(
     assert (tmp_path / "history.json.unreadable").read_text() == garbled
     assert command.main(argv) == 1
     assert capsys.readouterr().err == "", "the history that was begun anew counts"
-
-
-def test_slack_gets_the_words_of_the_alert_and_no_markup_of_the_record(tmp_path: Path, sink: SlackSink) -> None:
-    folder = foreign_run(tmp_path / "runs")
-    (folder / "_error").write_text("CUDA out of memory <!channel> & ```")
-    (tmp_path / "url").write_text(sink.url)
-    argv = ["--runs-dir", str(tmp_path / "runs"), "--run-id", RUN, "--once", "--slack-webhook", str(tmp_path / "url")]
-    assert command.main(argv) == 1
-    assert command.main(argv) == 1
-    [message] = sink.messages
-    assert message.payload["text"] == "🔥 Mistral Training FAILED"
-    assert message.text.splitlines()[:7] == [
-        f"*Run ID:* {RUN}",
-        "*Status:* FAILED",
-        "*Reason:* Error: CUDA out of memory &lt;!channel&gt; &amp; '''",
-        "*🔧 Action Required:* Reduce batch size or sequence length",
-        "*Instance:* i-01fa5b57d64c6196a",
-        "*Phase:* training",
-        "*Duration:* 127 minutes",
-    ]
-
-
-def test_the_manager_of_the_earlier_monitor_is_called_as_before(sink: SlackSink) -> None:
-    alert = AlertManager(slack_webhook=sink.url)
-    assert alert.send("test-run", "FAILED", "Test alert", {"instance_id": "i-test", "phase": "testing"})
-    assert "*Instance:* i-test" in sink.messages[0].text
-    context = {"duration_minutes": 127.4, "last_log_line": "step 9", "phase": "training"}
-    with_logs = AlertManager(sink.url, None, "us-east-1", "my-bucket")
-    assert with_logs.send("test-run", new_state=RunState.TIMED_OUT, reason="stale", context=context)
-    link = "https://s3.console.aws.amazon.com/s3/buckets/my-bucket?region=us-east-1&amp;prefix=training-runs%2Ftest-run"
-    text = sink.messages[1].text
-    assert text.splitlines()[1:6] == [
-        "*Status:* TIMED_OUT", "*Reason:* stale", "*Phase:* training", "*Duration:* 127 minutes", "*Last Log:* step 9",
-    ]  # fmt: skip
-    assert f"*📊 S3 Logs:* <{link}%2Flogs%2F|View in S3 Console>" in text
-    with pytest.raises(ValueError, match="SNS topic"):
-        AlertManager(slack_webhook=sink.url, sns_topic_arn="no-arn", region="us-east-1", bucket="my-bucket")
-    closed = AlertManager(slack_webhook="http://127.0.0.1:1/services/s3cret")
-    assert not closed.send("test-run", "FAILED", "Test alert", {})
-    with pytest.raises(ValueError, match="webhook"):
-        AlertManager(slack_webhook="/no/such/file")
-
-
-def test_the_env_file_of_the_folder_is_read_and_a_variable_comes_first(
-    tmp_path: Path, sink: SlackSink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / ".env").write_text(
-        f"# settings\nexport SLACK_WEBHOOK_URL='{sink.url}'\nSTALE_MINUTES=5  # minutes\nPATH=/nowhere\n"
-    )
-    assert command.main(["--test-alert"]) == 0
-    assert capsys.readouterr().out == "slack: sent\n"
-    assert "Test alert" in sink.messages[0].text
-    foreign_run(tmp_path / "runs")
-    monkeypatch.setattr("time.time", lambda: NOW + 400)
-    argv = ["--runs-dir", str(tmp_path / "runs"), "--once", "--json"]
-    assert command.main(argv) == 1
-    assert json.loads(capsys.readouterr().out)["runs"][0]["reason"] == "Both heartbeats stale (>5m)"
-    monkeypatch.setenv("STALE_MINUTES", "10")
-    assert command.main(argv) == 0
 
 
 @pytest.mark.process
