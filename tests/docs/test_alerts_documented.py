@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.rules.rule_files import ALERTS, NAMES, of_names
+from tests.offenders import assert_none
+from tests.rules.rule_files import ALERTS, NAMES
 from trainwarden.rules.document import meaning, with_tables
 from trainwarden.rules.files import groups_of
 from trainwarden_remediator.observe.nodes import EVIDENCE
@@ -27,27 +29,38 @@ SECTIONS = [
 ]
 
 
-@of_names
-def test_the_runbook_has_every_section(name: str) -> None:
-    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {name}\n")
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
-    bodies = re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]
-    assert all(body.strip() for body in bodies), "a section is empty"
-    diagnosis = text.partition("## Diagnosis\n")[2].partition("\n## ")[0]
-    assert re.search(r"^    \S", diagnosis, re.MULTILINE), "exact commands are missing"
-    assert 10 < len(meaning(text)) < 240, "the first sentence of Meaning stands in the table of docs/alerts.md"
+# By the name of its alert.
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(RUNBOOKS.glob("*.md"))}
 
 
-@of_names
-def test_the_runbook_of_a_broken_node_names_what_a_restart_makes_of_it(name: str) -> None:
-    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
-    done = text.partition("## What the remediator does\n")[2].partition("\n## ")[0]
-    assert ("`exclude_nodes`" in done and "`--slurm-drain-nodes`" in done) is (name in EVIDENCE)
+def section(name: str, title: str) -> str:
+    return TEXTS[name].partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_there_is_no_runbook_without_an_alert() -> None:
-    assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(NAMES)
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    assert sorted(TEXTS) == NAMES
+
+
+def test_a_runbook_has_every_section() -> None:
+    def incomplete() -> Iterator[str]:
+        for name, text in TEXTS.items():
+            if not text.startswith(f"# {name}\n"):
+                yield f"{name}: another title"
+            if (found := re.findall(r"^## (.+)$", text, re.MULTILINE)) != SECTIONS:
+                yield f"{name}: the sections are {found}"
+            yield from (f"{name}: {each} is empty" for each in SECTIONS if not section(name, each).strip())
+            if not re.search(r"^    \S", section(name, "Diagnosis"), re.MULTILINE):
+                yield f"{name}: Diagnosis has no exact commands"
+            if not 10 < len(meaning(text)) < 240:
+                yield f"{name}: the first sentence of Meaning stands in the table of docs/alerts.md: {meaning(text)}"
+
+    assert_none(incomplete())
+
+
+def test_the_runbook_of_a_broken_node_names_what_a_restart_makes_of_it() -> None:
+    flags = ("`exclude_nodes`", "`--slurm-drain-nodes`")
+    naming = {name for name in TEXTS if all(flag in section(name, "What the remediator does") for flag in flags)}
+    assert sorted(naming) == sorted(EVIDENCE)
 
 
 @pytest.mark.parametrize("name", ["alerts", "rules"])

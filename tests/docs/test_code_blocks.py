@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 import textwrap
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.offenders import assert_none
 from tests.rules import promql
 from tests.rules.rule_files import exists
 
@@ -76,11 +78,20 @@ QUERIES = sorted({(page, query) for page, query in queries() if not exposed(quer
 PYTHON = list(blocks("python"))
 
 
-@pytest.mark.parametrize(("page", "query"), QUERIES)
-def test_a_query_is_promql_about_what_exists(page: str, query: str) -> None:
-    names = list(promql.metrics(promql.parse(query)))
-    assert names
-    assert [name for name in names if not exists(name) and not of_actions(name)] == []
+def wrong_in(query: str) -> Iterator[str]:
+    """Yield why a query cannot be asked."""
+    try:
+        names = list(promql.metrics(promql.parse(query)))
+    except ValueError as error:
+        yield str(error)
+        return
+    if not names:
+        yield "it reads no metric"
+    yield from (f"there is no {name}" for name in names if not exists(name) and not of_actions(name))
+
+
+def test_a_query_is_promql_about_what_exists() -> None:
+    assert_none(f"{page}.md: {query}: {why}" for page, query in QUERIES for why in wrong_in(query))
 
 
 def of_actions(name: str) -> bool:
@@ -99,17 +110,20 @@ def compiled(text: str) -> ast.Module:
     return ast.parse(f"{text}    pass\n" if text.rstrip().endswith(":") else text)
 
 
-@pytest.mark.parametrize(("page", "text"), PYTHON, ids=[page for page, _ in PYTHON])
-def test_python_is_read_and_what_it_imports_of_us_is_there(page: str, text: str) -> None:
+def missing_in(text: str) -> Iterator[str]:
+    """Yield what a Python example imports and is not there."""
     for node in ast.walk(compiled(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trainwarden"):
             if node.module in {"trainwarden.integrations.huggingface", "trainwarden.integrations.lightning"}:
                 continue  # these import their framework; tests/integrations has them
             module = importlib.import_module(node.module or "")
-            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+            yield from (f"{node.module}.{each.name}" for each in node.names if not hasattr(module, each.name))
         elif isinstance(node, ast.Import):
-            for each in node.names:
-                importlib.import_module(each.name)
+            yield from (each.name for each in node.names if importlib.util.find_spec(each.name) is None)
+
+
+def test_python_is_read_and_what_it_imports_of_us_is_there() -> None:
+    assert_none(f"{page}.md: there is no {name}" for page, text in PYTHON for name in missing_in(text))
 
 
 def test_python_is_run_here_or_elsewhere() -> None:

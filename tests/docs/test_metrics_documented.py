@@ -6,9 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
+from tests.offenders import assert_none
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.collectors.logs.problems import REASONS as LOG_REASONS
 from trainwarden_exporter.collectors.runs.collector import OUTCOMES
@@ -31,14 +31,14 @@ def test_the_list_of_flags_is_what_the_program_makes() -> None:
     assert written == flags_page(), "run: python -m trainwarden_exporter.docs flags > docs/exporter-flags.md"
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
-def test_every_flag_of_the_exporter_that_a_page_names_exists(page: Path) -> None:
+def test_every_flag_of_the_exporter_that_a_page_names_exists() -> None:
     options = {option for action in build_parser().flags() for option in action.option_strings}
-    text = page.read_text(encoding="utf-8")
-    named = set(
-        re.findall(r"--(?:no-)?(?:collector|path|expect|release|config|compat)\.[a-z][a-z0-9.-]*[a-z0-9]", text)
+    flag = re.compile(r"--(?:no-)?(?:collector|path|expect|release|config|compat)\.[a-z][a-z0-9.-]*[a-z0-9]")
+    assert_none(
+        f"{page.name}: {name}"
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for name in sorted(set(flag.findall(page.read_text(encoding="utf-8"))) - options)
     )
-    assert named <= options
 
 
 def test_every_metric_has_a_source_and_an_example() -> None:
@@ -66,14 +66,12 @@ def test_every_metric_that_the_guide_names_exists() -> None:
     assert named <= METRICS.keys()
 
 
-@pytest.mark.parametrize("word", [*REASONS, *OUTCOMES])
-def test_every_value_of_the_runs_collectors_own_labels_is_explained(word: str) -> None:
-    assert f"`{word}`" in GUIDE
+def test_every_value_of_the_runs_collectors_own_labels_is_explained() -> None:
+    assert_none(f"exporter.md: {word}" for word in (*REASONS, *OUTCOMES) if f"`{word}`" not in GUIDE)
 
 
-@pytest.mark.parametrize("word", LOG_REASONS)
-def test_every_kind_of_problem_with_a_log_is_explained(word: str) -> None:
-    assert re.search(rf"^\| `{word}` \|", LOGS, re.MULTILINE)
+def test_every_kind_of_problem_with_a_log_is_explained() -> None:
+    assert_none(f"logs.md: {word}" for word in LOG_REASONS if not re.search(rf"^\| `{word}` \|", LOGS, re.MULTILINE))
 
 
 def test_every_metric_that_the_contracts_name_for_the_exporter_exists_with_its_labels() -> None:
@@ -81,7 +79,9 @@ def test_every_metric_that_the_contracts_name_for_the_exporter_exists_with_its_l
     section = text.partition("## Metrics")[2].partition("\n## ")[0]
     block = "\n".join(line for line in section.splitlines() if line.startswith("    "))
     assert "training_run_info" in block
-    for name, labels in re.findall(r"\b(training_\w+|trainwarden_\w+)(?:\{([^}]*)\})?", block):
-        assert name in METRICS
-        stated = {label.partition("=")[0] for label in labels.split(",")} if labels else set()
-        assert stated <= set(METRICS[name].label_names)
+    assert_none(
+        f"contracts.md: {name}{{{labels}}}"
+        for name, labels in re.findall(r"\b(training_\w+|trainwarden_\w+)(?:\{([^}]*)\})?", block)
+        if name not in METRICS
+        or not {label.partition("=")[0] for label in labels.split(",") if label} <= set(METRICS[name].label_names)
+    )

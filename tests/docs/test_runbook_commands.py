@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
 
+from tests.offenders import assert_none
 from tests.rules import promql
 from tests.rules.rule_files import ROOT, exists
 from tests.unit.clients.scripted import Scripted
@@ -20,6 +23,7 @@ from trainwarden.stack.binaries import Tools
 from trainwarden_remediator import cli as remediator
 
 RUNBOOKS = sorted((ROOT / "rules/runbooks").glob("*.md"))
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in RUNBOOKS}
 OWN: dict[str, Callable[[Sequence[str]], int]] = {
     "trainwarden": lambda arguments: trainwarden.main(list(arguments)),
     "trainwarden-remediator": remediator.main,
@@ -27,24 +31,38 @@ OWN: dict[str, Callable[[Sequence[str]], int]] = {
 MISUSE = 2
 
 
-def blocks(path: Path) -> Iterator[str]:
-    """The indented blocks of a runbook, each a script."""
-    for block in re.findall(r"(?:^    .*\n)+", path.read_text(encoding="utf-8"), re.MULTILINE):
-        yield re.sub(r"^    ", "", block, flags=re.MULTILINE)
+def blocks() -> Iterator[str]:
+    """Yield the indented blocks of the runbooks, each a script."""
+    for text in TEXTS.values():
+        for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
+            yield re.sub(r"^    ", "", block, flags=re.MULTILINE)
+
+
+@cache
+def lines() -> list[str]:
+    """Return the lines of all blocks, a continued one as one."""
+    return [line for block in blocks() for line in block.replace("\\\n", " ").splitlines()]
 
 
 def commands(first: str) -> list[str]:
-    """Every command of the runbooks that begins with this word, without the comment behind it."""
-    lines = [line for path in RUNBOOKS for block in blocks(path) for line in block.replace("\\\n", " ").splitlines()]
-    return [re.sub(r"\s+#\s.*$", "", line) for line in dict.fromkeys(lines) if line.startswith(f"{first} ")]
+    """Return every command of the runbooks that begins with this word, without the comment behind it."""
+    return [re.sub(r"\s+#\s.*$", "", line) for line in dict.fromkeys(lines()) if line.startswith(f"{first} ")]
+
+
+# What stands between two calls, but within quotes.
+_BETWEEN = re.compile(r"""[;|](?=(?:[^'"]|'[^']*'|"[^"]*")*$)""")
+
+
+@cache
+def parts() -> list[str]:
+    """Return the calls of all lines, without what their output is piped into."""
+    found = [part.strip() for line in lines() for part in _BETWEEN.split(re.sub(r"(?:^|\s+)#\s.*$", "", line))]
+    return [re.sub(r"^(?:time|(?:do )?timeout (?:-s KILL )?\d+) ", "", part) for part in dict.fromkeys(found)]
 
 
 def calls(program: str) -> list[str]:
-    """Every call of a program in the runbooks, also beside others in a line, without what its output is piped into."""
-    lines = [line for path in RUNBOOKS for block in blocks(path) for line in block.replace("\\\n", " ").splitlines()]
-    parts = [part.strip() for line in lines for part in re.split(r"[;|]", re.sub(r"(?:^|\s+)#\s.*$", "", line))]
-    parts = [re.sub(r"^(?:time|(?:do )?timeout (?:-s KILL )?\d+) ", "", part) for part in parts]
-    return [part for part in dict.fromkeys(parts) if re.match(rf"{re.escape(program)}(?: |$)", part)]
+    """Return every call of a program in the runbooks, also beside others in a line."""
+    return [part for part in dict.fromkeys(parts()) if re.match(rf"{re.escape(program)}(?: |$)", part)]
 
 
 @pytest.fixture
@@ -63,7 +81,7 @@ def run(command: str, tools: Tools) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.process
 def test_the_shell_reads_every_block() -> None:
-    script = "\n".join(f"{{\n{block}\n}}" for path in RUNBOOKS for block in blocks(path))
+    script = "\n".join(f"{{\n{block}\n}}" for block in blocks())
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -74,22 +92,33 @@ CHANGES = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
-def test_who_pastes_a_diagnosis_changes_nothing(path: Path) -> None:
+def test_who_pastes_a_diagnosis_changes_nothing() -> None:
     """What drains, ends, releases or mounts stands under Fix; a file that was written to see whether one can goes."""
-    diagnosis = path.read_text(encoding="utf-8").partition("## Diagnosis\n")[2].partition("\n## ")[0]
-    lines = [re.sub(r"\s+#\s.*$", "", line) for line in re.findall(r"^    (.+)$", diagnosis, re.MULTILINE)]
-    parts = [part.strip() for line in lines for part in re.split(r"[;|&]+", line)]
-    assert [part for part in parts if CHANGES.match(part)] == []
-    assert all(f"&& rm {made} " in f"{line} " for line in lines for made in re.findall(r"\btouch (\S+)", line))
+
+    def changing() -> Iterator[str]:
+        for name, text in TEXTS.items():
+            diagnosis = text.partition("## Diagnosis\n")[2].partition("\n## ")[0]
+            for line in re.findall(r"^    (.+)$", diagnosis, re.MULTILINE):
+                shown = re.sub(r"\s+#\s.*$", "", line)
+                for part in re.split(r"[;|&]+", shown):
+                    if CHANGES.match(part.strip()):
+                        yield f"{name}: {part.strip()}"
+                for made in re.findall(r"\btouch (\S+)", shown):
+                    if f"&& rm {made} " not in f"{shown} ":
+                        yield f"{name}: it leaves {made}"
+
+    assert_none(changing())
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
-def test_a_command_in_a_sentence_is_on_one_line(path: Path) -> None:
+def test_a_command_in_a_sentence_is_on_one_line() -> None:
     """A runbook is read as it is, too: half a command, or two, would be copied."""
-    text = re.sub(r"^    .+$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    spans = [span for paragraph in text.split("\n\n") for span in re.findall(r"`[^`]*`", paragraph)]
-    assert [span for span in spans if "\n" in span] == []
+    assert_none(
+        f"{name}: {span}"
+        for name, text in TEXTS.items()
+        for paragraph in re.sub(r"^    .+$", "", text, flags=re.MULTILINE).split("\n\n")
+        for span in re.findall(r"`[^`]*`", paragraph)
+        if "\n" in span
+    )
 
 
 @pytest.mark.tools
@@ -114,37 +143,53 @@ def test_each_query_reaches_prometheus_as_it_is_printed_and_asks_for_what_exists
 
 
 @pytest.mark.tools
-@pytest.mark.parametrize("command", [*commands("promtool"), *commands("amtool")])
-def test_prometheus_own_tools_take_it(tools: Tools, answering: Scripted, command: str) -> None:
-    if command.startswith("promtool"):
-        answering.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
-    else:
-        answering.body = b"[]"
-    command = command.replace("PROMETHEUS", answering.url).replace("ALERTMANAGER", answering.url)
+def test_prometheus_own_tools_take_what_is_shown(tools: Tools, answering: Scripted) -> None:
+    def refused() -> Iterator[str]:
+        for command in (*commands("promtool"), *commands("amtool")):
+            answering.body = b"[]"
+            if command.startswith("promtool"):
+                answering.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
+            done = run(placed(command, answering.url), tools)
+            if done.returncode != 0:
+                yield f"{command}: {done.stderr}"
+
+    assert_none(refused())
+
+
+def placed(command: str, url: str) -> str:
+    """Return a command of promtool or amtool with this machine's places."""
+    command = command.replace("PROMETHEUS", url).replace("ALERTMANAGER", url)
     command = command.replace("=alertmanager.yml", f"={ROOT / 'alertmanager/alertmanager.yml'}")
     if "amtool alert" in command and "--alertmanager.url" not in command:  # a team has it in amtool's own configuration
-        command += f" --alertmanager.url={answering.url}"
-    done = run(command, tools)
-    assert done.returncode == 0, done.stderr
+        command += f" --alertmanager.url={url}"
+    return command
 
 
-@pytest.mark.parametrize("command", [*commands("trainwarden"), *commands("trainwarden-remediator")])
-def test_our_own_commands_take_their_arguments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_our_own_commands_take_their_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where nothing is on record they answer that."""
-    first, *arguments = command.split()
-    if arguments[0] == "FLAGS":  # those of the service
-        arguments = [*arguments[1:], "--help"]
     places = {"DIR": tmp_path, "CHECKPOINTS": tmp_path, "FILE": "observe", "POLICY": "observe"}
-    for place, value in places.items():
-        arguments = [re.sub(rf"^(--[\w-]+=)?{place}$", rf"\g<1>{value}", each) for each in arguments]
+
+    def refused() -> Iterator[str]:
+        for command in (*commands("trainwarden"), *commands("trainwarden-remediator")):
+            first, *arguments = command.split()
+            if arguments[0] == "FLAGS":  # those of the service
+                arguments = [*arguments[1:], "--help"]
+            for place, value in places.items():
+                arguments = [re.sub(rf"^(--[\w-]+=)?{place}$", rf"\g<1>{value}", each) for each in arguments]
+            status = ended(OWN[first], arguments)
+            answer = capsys.readouterr().err
+            if status == MISUSE and "no decision log here" not in answer:
+                yield f"{command}: {answer}"
+
+    assert_none(refused())
+
+
+def ended(program: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    """Return the status with which a command ends."""
     try:
-        status = OWN[first](arguments)
+        return program(arguments)
     except SystemExit as stop:
-        status = int(stop.code or 0)
-    answer = capsys.readouterr().err
-    assert status != MISUSE or "no decision log here" in answer, answer
+        return int(stop.code or 0)
 
 
 # What `nvidia-smi -q -d` and `--query-compute-apps` take.
@@ -169,35 +214,30 @@ def test_nvidia_smi_knows_what_it_is_asked_for() -> None:
 
 # Programs of any Linux: what they do not know they refuse by these words.
 EVERYWHERE = (
-    "cat",
-    "date",
-    "df",
-    "du",
-    "free",
-    "head",
-    "ls",
-    "ps",
-    "sort",
-    "ss",
-    "stat",
-    "tail",
-    "top",
-    "uptime",
-    "wc",
+    *("cat", "date", "df", "du", "free", "head", "ls", "ps", "sort", "ss", "stat", "tail", "top", "uptime", "wc"),
 )
-REFUSED = re.compile(r"unrecognized|invalid|unknown|unsupported|[Uu]sage:|try .* --help|bad (?:argument|syntax)")
+REFUSED = re.compile(
+    r"unexpected EOF|unrecognized|invalid|unknown|unsupported|[Uu]sage:|try .* --help|bad (?:argument|syntax)"
+)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", [each for program in EVERYWHERE for each in calls(program)])
-def test_a_program_of_any_linux_takes_it(tmp_path: Path, command: str) -> None:
+def test_the_programs_of_any_linux_take_what_is_shown(tmp_path: Path) -> None:
     """With a folder, a file and a process in the places of those that a person fills in."""
     (tmp_path / "file").write_text("1\n", encoding="utf-8")
-    command = re.sub(
-        r"\b(?:CHECKPOINTS|FOLDER|RUNS|STATE_DIR|CONFIG_FILE|LOG|STDOUT_OF_THE_JOB)\b", str(tmp_path), command
-    )
-    command = re.sub(r"\bPID\b", str(os.getpid()), command)
+    script, shown = [], [each for program in EVERYWHERE for each in calls(program)]
+    assert len(shown) > 50
+    for number, command in enumerate(shown):
+        here = re.sub(
+            r"\b(?:CHECKPOINTS|FOLDER|RUNS|STATE_DIR|CONFIG_FILE|LOG|STDOUT_OF_THE_JOB)\b", str(tmp_path), command
+        )
+        here = re.sub(r"\bPID\b", str(os.getpid()), here)
+        script.append(f"echo '== {number}' >&2\n( eval {shlex.quote(here)} )")
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        ["bash", "-c", "\n".join(script)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
-    assert not REFUSED.search(done.stderr), done.stderr
+    answers = re.split(r"^== \d+\n", done.stderr, flags=re.MULTILINE)[1:]
+    assert len(answers) == len(shown), done.stderr
+    assert_none(
+        f"{command}: {answer}" for command, answer in zip(shown, answers, strict=True) if REFUSED.search(answer)
+    )
