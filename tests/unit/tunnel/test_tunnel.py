@@ -1,24 +1,21 @@
-"""`trainwarden tunnel`: with a stand-in of ssh that forwards, for machines without an sshd."""
+"""`trainwarden tunnel`: hosts, settings and ends. What users were promised: tests/compat/finetuning_metrics."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forwarding_ssh
 from tests.answering import AnsweringService, Asked
-from tests.waiting import wait_until
 from trainwarden import cli
 from trainwarden.errors import UsageError
 from trainwarden.stack.ports import free_port
-from trainwarden.tunnel import SCRIPT, check_host, config_snippet, ssh_command
+from trainwarden.tunnel import check_host, config_snippet, ssh_command
 
 METRICS = b"""\
 # HELP finetuning_job_status x
@@ -26,35 +23,12 @@ finetuning_job_status{job_name="j"} 1.0
 finetuning_train_loss{job_name="j",epoch="1"} 0.5
 finetuning_training_step{job_name="j"} 7
 """
-# Forwards as the -L among its arguments says, and keeps them; or fails as ssh does.
-SSH = f"""#!{sys.executable}
-import os, socket, sys, threading
-here = os.path.dirname(os.path.abspath(__file__))
-open(here + "/argv", "w").write("\\n".join(sys.argv[1:]))
-if os.path.exists(here + "/refuse"):
-    sys.exit(open(here + "/refuse").read())
-forward = sys.argv[sys.argv.index("-L") + 1].split(":")
-listener = socket.create_server((forward[0], int(forward[1])))
-def copy(source, target):
-    while data := source.recv(65536):
-        target.sendall(data)
-    target.shutdown(socket.SHUT_WR)
-while True:
-    near, _ = listener.accept()
-    far = socket.create_connection(("127.0.0.1", int(forward[3])))
-    for pair in ((near, far), (far, near)):
-        threading.Thread(target=copy, args=pair, daemon=True).start()
-"""
 
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the stand-in, first on PATH."""
-    program = tmp_path / "ssh"
-    program.write_text(SSH)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return tmp_path
+    return forwarding_ssh.put_on_path(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -87,27 +61,11 @@ def test_metrics_come_through_and_the_tunnel_is_closed(
 
 
 @pytest.mark.process
-def test_without_once_it_stays_open_until_it_is_interrupted(ssh: Path, metrics: int) -> None:
-    local = free_port()
-    command = [sys.executable, "-m", "trainwarden", "tunnel", "h", f"--port={metrics}", f"--local-port={local}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(4)]
-        assert f"watch -n 5 'curl -s http://127.0.0.1:{local}/metrics | grep ^finetuning_" in lines[2]
-        assert cli.main(["tunnel", "--check", "--port", str(local)]) == 0
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
-    wait_until(lambda: cli.main(["tunnel", "--check", "--port", str(local)]) == 1, "ssh has ended")
-
-
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("said", "advice"),
     [
-        ("u@h: Permission denied (publickey).", "ssh-copy-id h"),
         ("ssh: Could not resolve hostname h: Name or service not known", "HostName"),
         ("Host key verification failed.", "compare its key"),
-        ("ssh: connect to host h port 22: Connection refused", "firewall"),
     ],
 )
 def test_what_ssh_says_is_shown_with_what_to_do(
@@ -151,13 +109,6 @@ def test_a_host_is_no_option_and_no_shell(host: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("host", ["gpu-1", "user@gpu_1.example.org", "10.0.0.1", "fe80::1", "root@::1"])
 def test_usual_hosts_are_taken(host: str) -> None:
     assert ssh_command(check_host(host), 8000, 8000)[-2:] == ["--", host]
-
-
-def test_a_local_port_that_is_taken_is_named(metrics: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["tunnel", "h", "--local-port", str(metrics)])
-    assert end.value.code == 2
-    assert f"{metrics} is in use here: Address already in use" in capsys.readouterr().err
 
 
 def test_a_page_without_a_training_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,17 +155,3 @@ def test_the_lines_for_ssh_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     always = ["LocalForward 9000 localhost:8000", "ExitOnForwardFailure yes", "ServerAliveInterval 15"]
     assert [line.strip() for line in config_snippet(host, 9000, 8000).splitlines()] == lines + always
-
-
-@pytest.mark.process
-def test_the_script_checks_without_trainwarden(tmp_path: Path, metrics: int) -> None:
-    script = tmp_path / "validate_metrics_remote.sh"
-    script.write_text(SCRIPT)
-
-    def check(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["sh", script, *arguments], capture_output=True, text=True, check=False)
-
-    well = check(str(metrics))
-    assert (well.returncode, well.stdout.count("ok    ")) == (0, 5)
-    assert check(str(free_port())).returncode == 1
-    assert check("8000;true").returncode == 2

@@ -53,22 +53,6 @@ def page(address: str) -> str:
         return str(response.read().decode())
 
 
-def test_it_follows_a_file_that_comes_late_breaks_and_is_replaced(start: Start, tmp_path: Path) -> None:
-    info = tmp_path / "output" / "training_info.json"
-    _, address = start(f"--training-info={info}")
-    wait_until(lambda: f"finetuning_job_status{{{LABELS}}} 0.0" in page(address))
-    info.parent.mkdir()
-    write_json(info, {"global_step": 5, "max_steps": 20, "epoch": 1, "train_loss": 0.5234})
-    wait_until(lambda: f"finetuning_training_progress{{{LABELS}}} 25.0" in page(address))
-    assert f'finetuning_train_loss{{{LABELS},epoch="1"}} 0.5234' in page(address)
-    info.write_text('{"global_step": 6, "max_st')
-    wait_until(lambda: re.search(r'errors_total\{.*reason="unreadable"\} [1-9]', page(address)))
-    assert f"finetuning_training_step{{{LABELS}}} 5.0" in page(address)
-    write_json(info, {"status": "Succeeded", "global_step": 20, "max_steps": 20, "train_runtime": 90})
-    wait_until(lambda: f"finetuning_job_status{{{LABELS}}} 2.0" in page(address))
-    assert f"finetuning_job_duration_seconds_sum{{{LABELS}}} 90.0" in page(address)
-
-
 def test_it_listens_on_loopback_alone_unless_reported_or_in_a_pod(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

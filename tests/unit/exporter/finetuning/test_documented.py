@@ -5,9 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from trainwarden_exporter.core.metric import Metric
 from trainwarden_exporter.docs import METRICS
@@ -37,26 +34,6 @@ def test_every_name_is_in_the_table_with_its_type_and_stands_beside_one_that_exi
 def test_every_key_that_is_accepted_is_named() -> None:
     keys = {key for names in KEYS.values() for key in names} | {*FINISHED, *HISTORIES, *SECTIONS, *SETTINGS}
     assert {key for key in keys if f"`{key}`" not in PAGE} == set()
-
-
-def test_the_manifests_are_whole_and_their_monitors_find_the_pod() -> None:
-    documents: list[dict[str, Any]] = [each for text in blocks("yaml") for each in yaml.safe_load_all(text)]
-    found = {each["kind"]: each for each in documents}
-    assert list(found) == ["Pod", "PodMonitor", "Service", "ServiceMonitor"]
-    pod, service = found["Pod"], found["Service"]
-    metrics = pod["spec"]["containers"][1]
-    arguments = build_parser().parse_args(metrics["args"])
-    assert metrics["command"] == ["trainwarden", "metrics-server"]
-    assert metrics["ports"] == [{"name": "metrics", "containerPort": arguments.port}]
-    mounts = {mount["name"]: mount["mountPath"] for mount in metrics["volumeMounts"]}
-    assert mounts.keys() == {volume["name"] for volume in pod["spec"]["volumes"]}
-    assert str(arguments.training_info.parent) == mounts["output"]
-    labels = pod["metadata"]["labels"]
-    assert found["PodMonitor"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    assert service["spec"]["selector"].items() <= labels.items()
-    assert found["ServiceMonitor"]["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    ports = [found["PodMonitor"]["spec"]["podMetricsEndpoints"][0], found["ServiceMonitor"]["spec"]["endpoints"][0]]
-    assert {port["port"] for port in ports} == {"metrics"}
 
 
 def test_every_call_that_is_described_exists_and_no_other() -> None:
