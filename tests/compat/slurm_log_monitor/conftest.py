@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> User:
+def user(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> User:
     """A user with a folder of their own."""
-    return User(tmp_path, capsys)
+    return User(tmp_path, capsys, caplog)

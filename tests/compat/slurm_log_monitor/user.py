@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import wait_until
 from trainwarden.cli import main as trainwarden
 from trainwarden_remediator.cli import main as remediator
 
@@ -44,12 +45,25 @@ class Page:
         return {labels["signal"]: labels.get("error_type", "") for labels, count in found if count}
 
 
+def until(condition: Callable[[], object], message: str | Callable[[], str] = "") -> None:
+    """Wait for what a test needs before what it is about: that it does not come is no expected failure.
+
+    Raises:
+        TimeoutError: it did not come.
+    """
+    try:
+        wait_until(condition, message)
+    except AssertionError as error:
+        raise TimeoutError(str(error)) from None
+
+
 @dataclass
 class User:
     """Files in `folder`, and the commands; `said` is what the last one wrote to standard error."""
 
     folder: Path
     capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture
     said: str = ""
 
     def file(self, name: str, text: str) -> Path:
@@ -107,6 +121,8 @@ class User:
 
     def _run(self, command: Any, argv: list[str]) -> tuple[int, str]:
         self.capsys.readouterr()
+        self.caplog.clear()
         status = int(command(argv))
-        out, self.said = self.capsys.readouterr()
+        out, said = self.capsys.readouterr()
+        self.said = said + "".join(f"{line}\n" for line in self.caplog.messages)
         return status, out
