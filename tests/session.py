@@ -16,6 +16,7 @@ VARIABLE = "TRAINWARDEN_TEST_SESSION"
 _KEEPER = Path(__file__).with_name("keeper.py")
 # The path of a UNIX socket has at most 107 bytes, of which Ray takes 70.
 _LONGEST_PARENT = 20
+_MEMORY = Path("/dev/shm")
 
 
 class Session:
@@ -54,12 +55,25 @@ def begin() -> Session:
     command = [sys.executable, "-I", str(_KEEPER), str(folder), f"{VARIABLE}={folder}"]
     keeper = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
     os.environ[VARIABLE] = os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    # In place of the machine's own, where what trainings of the tests share would stay behind.
+    os.environ["TRAINWARDEN_NODE_DIR"] = str(memory())
     return Session(folder, keeper)
 
 
 def current() -> Session:
     """The session that this process belongs to."""
     return Session(Path(os.environ[VARIABLE]))
+
+
+def memory() -> Path:
+    """A folder of the session in memory, where the machine has one, for tests of everything but the file system."""
+    folder = current().folder
+    if not os.access(_MEMORY, os.W_OK):
+        return folder
+    place = _MEMORY / folder.name
+    place.mkdir(exist_ok=True)
+    place.chmod(0o1777)
+    return place
 
 
 def shared(name: str, start: Callable[[Path], None]) -> Path:

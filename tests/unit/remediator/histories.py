@@ -30,7 +30,6 @@ remediator that they have been seen to find.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -44,6 +43,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.session import memory
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS, Cluster
 from tests.unit.remediator.simulation import Crash, Simulation
 from trainwarden.record.clock import to_iso
@@ -62,7 +62,6 @@ from trainwarden_remediator.policies.policy import Policy, load_policy
 from trainwarden_remediator.store.answers import answer_approval
 from trainwarden_remediator.store.switches import freeze, unfreeze
 
-MEMORY = Path("/dev/shm")  # the file system is not what is tested
 FAULTS = ["lost reply", "late", "very late", "twice", "dropped", "said yes, did nothing", "refused"]
 CHANGES = ["crash", "hang", "error", "requeue", "cancel", "complete", "queues", "starts"]
 NEXT = ["recovers", "does not recover", "fails again"]
@@ -103,7 +102,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+        self.folder = Path(tempfile.mkdtemp(dir=memory()))
         self.simulation = Simulation(self.folder, two_phase=self.two_phase, runs=self.runs, policy=POLICIES["nothing"])
         self.simulation.cluster_name = "ours"
         self.simulation.driver.forbidden = self._why_forbidden
