@@ -79,7 +79,9 @@ def _names(folder: str, files: str) -> Iterator[str]:
         text = path.read_text(encoding="utf-8")
         if ":" in text and path.suffix == ".py":
             tree = ast.walk(ast.parse(text))
-            text = " ".join(each.value for each in tree if isinstance(each, ast.Constant) and isinstance(each.value, str))
+            text = " ".join(
+                each.value for each in tree if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
         yield from (word for word in _WORD.findall(text) if ":" in word)
 
 

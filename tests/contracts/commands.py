@@ -74,7 +74,7 @@ def _parser(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             about = {each.dest: each.help for each in action._choices_actions}
-            for word, below in sorted(action.choices.items()):
+            for word in sorted(action.choices):
                 yield f"{name} | command{'' if action.required else ', optional'} | {word} | {about.get(word)}"
             for word, below in sorted(action.choices.items()):
                 yield from _parser(f"{name} {word}", below)

@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 # What is left out of `PROCESSES` starts none, so that `make test-fast` runs it.
 FAMILIES = (
-    "alerts", "commands", "configuration", "messages", "metrics", "python_api", "record", "routes", "statuses",
+    "alerts", "commands", "configuration", "messages", "metrics", "python_api", "routes", "shipped", "statuses",
     "variables",
 )  # fmt: skip
 PROCESSES = ("exec_statuses",)

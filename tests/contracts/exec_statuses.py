@@ -25,7 +25,9 @@ _COMMANDS: dict[str, Sequence[str]] = {
 }
 # Services that write their address into a file once they run; OWN is a name for what is theirs.
 _SERVICES = {
-    "trainwarden-exporter": "--web.listen-address=127.0.0.1:0 --web.port-file=OWN.port --collector.runs.path=runs --path.state=OWN",
+    "trainwarden-exporter": (
+        "--web.listen-address=127.0.0.1:0 --web.port-file=OWN.port --path.state=OWN --collector.runs.path=runs"
+    ),
     "trainwarden-remediator": (
         "--web.listen-address=127.0.0.1:0 --web.port-file=OWN.port --webhook-token-file=token --state-dir=OWN"
         " --alertmanager-url=http://127.0.0.1:1 --prometheus-url=http://127.0.0.1:1"

@@ -22,7 +22,8 @@ def lines() -> Iterator[str]:
 
     yield "# name | type | labels | help"
     for metric in sorted(METRICS.values(), key=lambda each: each.name):
-        yield f"exporter, metrics-server: {metric.name} | {metric.kind} | {', '.join(metric.label_names)} | {metric.help}"
+        labels = ", ".join(metric.label_names)
+        yield f"exporter, metrics-server: {metric.name} | {metric.kind} | {labels} | {metric.help}"
     yield from _families("remediator", _remediator())
     yield from _families("trainwarden actions", _actions())
 
@@ -64,5 +65,7 @@ def _parsed(text: str) -> list[Any]:
 def _families(program: str, families: list[Any]) -> Iterator[str]:
     for family in sorted(families, key=lambda each: str(each.name)):
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = getattr(family, "_labelnames", None) or (family.samples[0].labels if family.samples else ())
+        labels = getattr(family, "_labelnames", None)
+        if labels is None:
+            labels = family.samples[0].labels if family.samples else ()
         yield f"{program}: {name} | {family.type} | {', '.join(labels)} | {family.documentation}"

@@ -14,7 +14,18 @@ _ALERT = {"status": "firing", "labels": {"alertname": "TrainRunFailed"}, "starts
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 _INCIDENTS = "/api/v1/incidents"
 # Paths that a user may guess, beside those that are there.
-_GUESSES = ("/", "/metrics", "/health", "/healthz", "/-/healthy", "/-/ready", "/-/reload", WEBHOOK, _INCIDENTS, "/other")
+_GUESSES = (
+    "/",
+    "/metrics",
+    "/health",
+    "/healthz",
+    "/-/healthy",
+    "/-/ready",
+    "/-/reload",
+    WEBHOOK,
+    _INCIDENTS,
+    "/other",
+)
 
 
 def lines() -> Iterator[str]:
@@ -52,8 +63,9 @@ def _payloads() -> Iterator[tuple[str, str]]:
     for version in ("3", "5", 4):
         yield f"version {version!r}", json.dumps({**payload, "version": version})
     for key in ("status", "labels", "startsAt"):
-        yield f"an alert without {key}", json.dumps(
-            {**payload, "alerts": [{name: value for name, value in _ALERT.items() if name != key}]}
+        yield (
+            f"an alert without {key}",
+            json.dumps({**payload, "alerts": [{name: value for name, value in _ALERT.items() if name != key}]}),
         )
     yield "no JSON", "{"
     yield "1001 alerts", json.dumps({**payload, "alerts": [_ALERT] * 1001})

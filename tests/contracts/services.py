@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from tests.answering import AnsweringService, Asked
 from tests.waiting import wait_until
 
-TOKEN = "secret"  # noqa: S105  # of this test alone
+TOKEN = "secret"  # of this test alone
 WEBHOOK = "/alertmanager/webhook"
 
 

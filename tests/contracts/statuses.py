@@ -139,7 +139,7 @@ trainwarden-remediator adopt --run-id r1 --state-dir database
 trainwarden-remediator score --state-dir database
 trainwarden-remediator resume --state-dir database
 trainwarden-remediator audit verify --state-dir database
-trainwarden-remediator audit verify --expect 1:0000000000000000000000000000000000000000000000000000000000000000 --state-dir database
+trainwarden-remediator audit verify --expect 1:HASH --state-dir database
 trainwarden-remediator audit
 """
 _INTERRUPTED = "trainwarden monitor --runs-dir good --state-file watched.json"
@@ -152,7 +152,9 @@ def lines() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name, _inside(Path(name)), mock.patch.dict(os.environ, _S3):
         _prepare()
         with mock.patch("time.sleep"):  # between two attempts to reach what does not answer
-            yield from [f"{call(*row.split()).status} | {row}" for row in _ROWS.strip().splitlines()]
+            yield from [
+                f"{call(*row.replace('HASH', '0' * 64).split()).status} | {row}" for row in _ROWS.strip().splitlines()
+            ]
         with mock.patch("time.sleep", side_effect=KeyboardInterrupt):
             yield f"{call(*_INTERRUPTED.split()).status} | {_INTERRUPTED} | interrupted"
 
