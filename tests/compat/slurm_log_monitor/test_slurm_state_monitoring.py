@@ -149,26 +149,33 @@ def test_pending_to_running_emits_run_started(started: Jobs) -> None:
     assert "run_started" in started.events("waiting")
 
 
-def test_running_to_completed_is_a_success(jobs: Jobs) -> None:
+@pytest.fixture(scope="module")
+def ending(jobs: Jobs) -> Jobs:
+    """The other jobs end, each in its way: the watch waits for the last lines of a log, of all at the same time."""
     jobs.end("good")
-    jobs.is_in("good", "succeeded")
-    assert jobs.document("good", "_error") == {}
-
-
-def test_running_to_cancelled_is_cancelled_and_no_failure(jobs: Jobs) -> None:
-    """A user's own scancel stays the last word: no restart follows from it."""
+    jobs.end("bad")
     jobs.cluster.run("scancel", str(jobs.ids["unwanted"]))
-    jobs.is_in("unwanted", "cancelled")
-    assert jobs.document("unwanted")["reason"] == "cancelled through the scheduler"
-    assert jobs.document("unwanted", "_error") == {}
+    jobs.forget("lost")
+    return jobs
+
+
+def test_running_to_completed_is_a_success(ending: Jobs) -> None:
+    ending.is_in("good", "succeeded")
+    assert ending.document("good", "_error") == {}
+
+
+def test_running_to_cancelled_is_cancelled_and_no_failure(ending: Jobs) -> None:
+    """A user's own scancel stays the last word: no restart follows from it."""
+    ending.is_in("unwanted", "cancelled")
+    assert ending.document("unwanted")["reason"] == "cancelled through the scheduler"
+    assert ending.document("unwanted", "_error") == {}
 
 
 @pytest.fixture(scope="module")
-def failed(jobs: Jobs) -> Jobs:
+def failed(ending: Jobs) -> Jobs:
     """The job that ends with status 1 and prints nothing has done so."""
-    jobs.end("bad")
-    jobs.is_in("bad", "failed")
-    return jobs
+    ending.is_in("bad", "failed")
+    return ending
 
 
 def test_running_to_failed_is_a_failure(failed: Jobs) -> None:
@@ -185,12 +192,11 @@ def test_running_to_failed_without_evidence_is_slurm_failure(failed: Jobs) -> No
     assert failed.document("bad", "_error")["error_type"] == "slurm_failure"
 
 
-def test_a_job_that_is_not_in_the_queue_is_a_timeout_and_not_ended(jobs: Jobs) -> None:
-    """Nothing shows how it ended: the heartbeats of its record stop, and TrainRunTimedOut fires, of the mode timeout."""
-    jobs.forget("lost")
-    line = f"job {jobs.ids['lost']} is not listed any more, and nothing shows how it ended"
-    until(lambda: line in jobs.log(), jobs.log)
-    assert jobs.document("lost")["status"] == "running"
+def test_a_job_that_is_not_in_the_queue_is_a_timeout_and_not_ended(ending: Jobs) -> None:
+    """Nothing shows how it ended: the heartbeats of its record stop, and TrainRunTimedOut fires."""
+    line = f"job {ending.ids['lost']} is not listed any more, and nothing shows how it ended"
+    until(lambda: line in ending.log(), ending.log)
+    assert ending.document("lost")["status"] == "running"
     rules = yaml.safe_load(_RULES.read_text(encoding="utf-8"))
     alerts = [rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == "TrainRunTimedOut"]
     assert {rule["labels"]["failure_mode"] for rule in alerts} == {"timeout"}
