@@ -375,4 +375,3 @@ def _parent(pid: int, name: str) -> int | None:
         if Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").startswith(name):
             return parent
     return None
-

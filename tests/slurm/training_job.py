@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +21,17 @@ from trainwarden.stack.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "slurm" / "train.sbatch"
+# Long enough never to end by itself within a test.
+ENDLESS = ("--batch", "64", "--steps", "20000", "--step-seconds", "0.1", "--checkpoint-every", "20")
+UNSHARE = ("unshare", "--uts") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--uts")
+# Each rank on a host of its own, as far as it can see; srun ends the others when one is lost.
+SPREAD = f"""\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append --nodes=2 --ntasks-per-node=1
+echo "start ${{SLURM_RESTART_COUNT:-0}}"
+srun --kill-on-bad-exit=1 {shlex.join(UNSHARE)} sh -c \\
+    'hostname "host$SLURM_PROCID"; exec python3 {Path(__file__).with_name("endless_training.py")}'
+"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,10 @@
-"""The cluster under watch: exporter, Prometheus, Alertmanager and the remediator with driver slurm, all real."""
+"""The cluster under watch: exporter, Prometheus, Alertmanager and the remediator with driver slurm, all real.
+
+usage: python -m tests.slurm.watched_cluster FOLDER CLUSTER
+
+It starts the services around the cluster in the folder CLUSTER, writes all that users of them need into FOLDER, and
+goes on until it is killed.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,23 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.session import shared
 from tests.slurm.cluster import Cluster, OwnCluster
-from tests.slurm.training_job import TrainingJob, submit
+from tests.slurm.training_job import ROOT, TrainingJob, submit
 from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerClient
 from trainwarden.clients.http import HttpAuth, HttpClient, HttpError
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
-from trainwarden.stack.binaries import Tools
+from trainwarden.stack.binaries import Tools, find_tools
 from trainwarden.stack.local_stack import LocalStack, StackSettings
-from trainwarden.stack.slack_sink import SlackSink
+from trainwarden.stack.slack_sink import Message, SlackSink
 
 STALL_SECONDS = 8.0
 STALE_SECONDS = 20.0
@@ -74,56 +82,25 @@ print(f"{{job}}.batch|1|cpu=00:{{minutes:02}}:{{seconds:02}},energy=0,mem=1M")
 
 
 class WatchedCluster:
-    """Everything around the trainings; `flags` are more of the remediator. `stop()` leaves no process.
+    """Services around a cluster that run: what a user of them can do. They may be shared: runs have names of their own.
 
-    Signal files of runs are read in `log_roots` and in the folder of the runs.
+    Attributes:
+        runs: the folder of the records.
+        signals: a folder in which signal files of runs are read.
     """
 
-    def __init__(
-        self, cluster: Cluster, tools: Tools, folder: Path, *flags: str, log_roots: Sequence[Path] = ()
-    ) -> None:
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         self.runs = folder / "runs"
-        self.sink = SlackSink()
+        self.signals = folder / "signals"
         self._commands = folder / "commands"
-        policy = folder / "policy.yaml"
-        policy.write_text(_POLICY, encoding="utf-8")
-        often = ("--poll-interval=1", "--busy-interval=0.5")
-        # The runs of all tests together are no storm, though they fail on the same two nodes.
-        driver = (
-            "--driver=slurm",
-            f"--slurm-bin-dir={self._commands}",
-            "--storm-runs=1000",
-            "--storm-window=1s",
-            *often,
-            *flags,
-        )
-        settings = StackSettings(
-            folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver, log_roots=log_roots
-        )
-        self._stack = LocalStack(settings, tools)
+        self._messages = folder / "messages.jsonl"
+        self._services = folder / "services.json"
 
-    def start(self) -> None:
-        """Start the services. Raises ServiceFailed."""
-        for folder in (self.runs, self._commands):
-            folder.mkdir(parents=True)
-        files = {"folder": self._commands, **{name: self.cluster.bin / name for name in ("scontrol", "squeue")}}
-        quoted = {name: shlex.quote(str(path)) for name, path in files.items()}
-        for name, text in (("scontrol", _SCONTROL), ("squeue", _SQUEUE)):
-            script = self._commands / name
-            script.write_text(text.format(**quoted), encoding="utf-8")
-            script.chmod(0o755)
-        sstat = self._commands / "sstat"
-        configuration = self.cluster.folder / "slurm.conf"
-        sstat.write_text(_SSTAT.format(python=sys.executable, configuration=configuration), encoding="utf-8")
-        sstat.chmod(0o755)
-        self._stack.start()
-
-    def stop(self) -> None:
-        """End the services; whatever a test has stopped goes on first."""
-        self.resume_slurmctld()
-        self._stack.stop()
-        self.sink.close()
+    def messages(self) -> list[dict[str, Any]]:
+        """All payloads that Alertmanager has sent to Slack, oldest first."""
+        lines = self._messages.read_text(encoding="utf-8").splitlines() if self._messages.exists() else []
+        return [json.loads(line) for line in lines]
 
     def submit(self, run_id: str, script: Path, *arguments: str) -> TrainingJob:
         """Submit a training whose record is watched."""
@@ -149,38 +126,13 @@ class WatchedCluster:
         file = self._commands / name
         return [line.split() for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
-    def stop_slurmctld_before(self, verb: str, job: TrainingJob) -> None:
-        """slurmctld will stand still when the remediator next calls this for the job."""
-        assert isinstance(self.cluster, OwnCluster), "others use this cluster too"
-        (self._commands / f"stop-{verb}-{job.job_id}").write_text(str(self.cluster.slurmctld), encoding="utf-8")
-
-    def kill_remediator(self) -> None:
-        """SIGKILL."""
-        os.kill(self._stack.pids()["remediator"], signal.SIGKILL)
-
-    def revive_remediator(self) -> None:
-        """Start it again, and wait until it is ready."""
-        wait_until(self._stack.revive, "its end")
-
-        def is_ready() -> bool:
-            with suppress(HttpError):
-                return self._remediator().get("/-/ready").status == 200
-            return False
-
-        wait_until(is_ready, "the remediator to be ready")
-
-    def resume_slurmctld(self) -> None:
-        """Let slurmctld go on."""
-        if isinstance(self.cluster, OwnCluster):
-            os.kill(self.cluster.slurmctld, signal.SIGCONT)
-
     def firing(self, alert: str, run_id: str) -> bool:
         """Whether Alertmanager lists the alert as active."""
         return bool(self.active(alert, run_id))
 
     def active(self, alert: str, run_id: str) -> list[AlertmanagerAlert]:
         """The active alerts of this name and run, by Alertmanager."""
-        alertmanager = AlertmanagerClient(self._stack.alertmanager_url)
+        alertmanager = AlertmanagerClient(self._address("alertmanager_url"))
         return alertmanager.alerts(f'alertname="{alert}"', f'run_id="{run_id}"', inhibited=False)
 
     def wait_for_alert(self, alert: str, run_id: str, seconds: float = 120) -> None:
@@ -191,7 +143,9 @@ class WatchedCluster:
         """The names of all alerts that have fired for a run."""
         query = f'last_over_time(ALERTS{{run_id="{run_id}",alertstate="firing"}}[1h])'
         try:
-            return {sample.labels["alertname"] for sample in PrometheusClient(self._stack.prometheus_url).query(query)}
+            return {
+                sample.labels["alertname"] for sample in PrometheusClient(self._address("prometheus_url")).query(query)
+            }
         except PrometheusError as error:
             raise AssertionError(str(error)) from None
 
@@ -199,13 +153,13 @@ class WatchedCluster:
         """Whether the exporter has found a signal in the logs of a run."""
         query = f'training_log_signals_total{{run_id="{run_id}",signal="{signal_name}"}} > 0'
         try:
-            return bool(PrometheusClient(self._stack.prometheus_url).query(query))
+            return bool(PrometheusClient(self._address("prometheus_url")).query(query))
         except PrometheusError:
             return False
 
     def wait_for_state(self, run_id: str, state: str) -> None:
         """Wait until the rules have been evaluated several times since a run is in this state."""
-        prometheus = PrometheusClient(self._stack.prometheus_url)
+        prometheus = PrometheusClient(self._address("prometheus_url"))
         query = f'count_over_time((training_run_state{{run_id="{run_id}",state="{state}"}} == 1)[2m:5s]) >= 9'
         query += f' and on () training_run_state{{run_id="{run_id}",state="{state}"}} == 1'
 
@@ -234,6 +188,29 @@ class WatchedCluster:
 
         return wait_until(probe, message, timeout=seconds)
 
+    def came_back(self, job: TrainingJob, failure_mode: str, step_before: int) -> None:
+        """The run was restarted exactly once, from a checkpoint, and is past the step where it broke."""
+        incident = self.wait_for_incident(job.run_id, failure_mode=failure_mode, state="DONE")
+        assert incident["action"] == "restart"
+        assert incident["attempt_key"] == f"slurm:{job.job_id}:0"
+        assert job.has_passed(step_before) > step_before
+        assert [attempt.key for attempt in job.attempts] == [f"slurm:{job.job_id}:{count}" for count in (0, 1)]
+        resumed_at = job.attempts[1].resume_step
+        assert resumed_at is not None
+        assert 20 <= resumed_at <= step_before + 1
+        assert job.starts == 2
+        in_slurm = self.cluster.job(job.job_id)
+        assert in_slurm is not None
+        assert (in_slurm.state, in_slurm.restarts) == ("RUNNING", 1)
+        assert self.calls(job)[0] == "requeuehold"
+        assert self.calls(job)[-1] == "release"
+
+    def stayed_down(self, job: TrainingJob, state: str) -> None:
+        """The job was started once, ended in this state, and was never touched by the remediator."""
+        assert job.state() == state
+        assert job.starts == 1
+        assert self.calls(job) == []
+
     def metric(self, name: str) -> float:
         """One metric of the remediator that has no labels."""
         page = self._remediator().get("/metrics").body.decode()
@@ -248,10 +225,92 @@ class WatchedCluster:
 
     def post_to_alertmanager(self, labels: dict[str, str], started: str) -> None:
         """Send an alert to Alertmanager as if Prometheus had."""
-        AlertmanagerClient(self._stack.alertmanager_url).post_alerts([{"labels": labels, "startsAt": started}])
+        AlertmanagerClient(self._address("alertmanager_url")).post_alerts([{"labels": labels, "startsAt": started}])
 
     def _remediator(self) -> HttpClient:
-        return HttpClient(self._stack.remediator_url, 30, auth=HttpAuth(token=self._stack.remediator_token))
+        return HttpClient(self._address("remediator_url"), 30, auth=HttpAuth(token=self._address("remediator_token")))
+
+    def _address(self, name: str) -> str:
+        return str(json.loads(self._services.read_text(encoding="utf-8"))[name])
+
+
+class OwnWatchedCluster(WatchedCluster):
+    """The services as children of this process; `flags` are more of the remediator. `stop()` leaves no process."""
+
+    def __init__(self, cluster: Cluster, tools: Tools, folder: Path, *flags: str) -> None:
+        super().__init__(cluster, folder)
+        self._sink = SlackSink(self._keep)
+        policy = folder / "policy.yaml"
+        policy.write_text(_POLICY, encoding="utf-8")
+        often = ("--poll-interval=1", "--busy-interval=0.5")
+        # The runs of all tests together are no storm, though they fail on the same two nodes.
+        driver = (
+            "--driver=slurm",
+            f"--slurm-bin-dir={self._commands}",
+            "--storm-runs=1000",
+            "--storm-window=1s",
+            *often,
+            *flags,
+        )
+        settings = StackSettings(
+            folder / "stack", self.runs, self._sink.url, policy=str(policy), driver=driver, log_roots=[self.signals]
+        )
+        self._stack = LocalStack(settings, tools)
+
+    def start(self) -> None:
+        """Start the services. Raises ServiceFailed."""
+        for folder in (self.runs, self.signals, self._commands):
+            folder.mkdir(parents=True)
+        files = {"folder": self._commands, **{name: self.cluster.bin / name for name in ("scontrol", "squeue")}}
+        quoted = {name: shlex.quote(str(path)) for name, path in files.items()}
+        for name, text in (("scontrol", _SCONTROL), ("squeue", _SQUEUE)):
+            script = self._commands / name
+            script.write_text(text.format(**quoted), encoding="utf-8")
+            script.chmod(0o755)
+        sstat = self._commands / "sstat"
+        configuration = self.cluster.folder / "slurm.conf"
+        sstat.write_text(_SSTAT.format(python=sys.executable, configuration=configuration), encoding="utf-8")
+        sstat.chmod(0o755)
+        self._stack.start()
+        names = ("prometheus_url", "alertmanager_url", "remediator_url", "remediator_token")
+        written = self._services.with_suffix(".new")
+        written.write_text(json.dumps({name: getattr(self._stack, name) for name in names}), encoding="utf-8")
+        written.rename(self._services)
+
+    def stop(self) -> None:
+        """End the services; whatever a test has stopped goes on first."""
+        self.resume_slurmctld()
+        self._stack.stop()
+        self._sink.close()
+
+    def _keep(self, message: Message) -> None:
+        with self._messages.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(message.payload) + "\n")
+
+    def stop_slurmctld_before(self, verb: str, job: TrainingJob) -> None:
+        """slurmctld will stand still when the remediator next calls this for the job."""
+        assert isinstance(self.cluster, OwnCluster), "others use this cluster too"
+        (self._commands / f"stop-{verb}-{job.job_id}").write_text(str(self.cluster.slurmctld), encoding="utf-8")
+
+    def resume_slurmctld(self) -> None:
+        """Let slurmctld go on."""
+        if isinstance(self.cluster, OwnCluster):
+            os.kill(self.cluster.slurmctld, signal.SIGCONT)
+
+    def kill_remediator(self) -> None:
+        """SIGKILL."""
+        os.kill(self._stack.pids()["remediator"], signal.SIGKILL)
+
+    def revive_remediator(self) -> None:
+        """Start it again, and wait until it is ready."""
+        wait_until(self._stack.revive, "its end")
+
+        def is_ready() -> bool:
+            with suppress(HttpError):
+                return self._remediator().get("/-/ready").status == 200
+            return False
+
+        wait_until(is_ready, "the remediator to be ready")
 
     @contextmanager
     def paused_remediator(self) -> Iterator[None]:
@@ -262,3 +321,34 @@ class WatchedCluster:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+_of_the_session: list[subprocess.Popen[bytes]] = []
+
+
+def shared_watched_cluster(cluster: Cluster) -> WatchedCluster:
+    """The services around the shared cluster, which the session ends. No test may stop them."""
+
+    def start(folder: Path) -> None:
+        command = [sys.executable, "-m", "tests.slurm.watched_cluster", str(folder), str(cluster.folder)]
+        # A process of their own: the services end with the one that has started them, and a worker may end early.
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        _of_the_session.append(process)  # else it would be reported as a forgotten child
+        listening = folder / "services.json"
+        wait_until(lambda: listening.exists() or process.poll() is not None, "the services")
+        if not listening.exists():
+            raise RuntimeError((folder / "log").read_text(encoding="utf-8"))
+
+    return WatchedCluster(cluster, shared("watched", start))
+
+
+def main() -> None:
+    """Start the services, and go on."""
+    folder, cluster = map(Path, sys.argv[1:])
+    OwnWatchedCluster(Cluster(cluster), find_tools(), folder).start()
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()
