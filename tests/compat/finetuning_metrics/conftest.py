@@ -13,9 +13,10 @@ from tests.job_variables import remove_job_variables
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine that runs the tests may be a pod, or a job of some scheduler."""
+def plain_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that runs the tests may be a pod, or a job of some scheduler; its user has servers too."""
     remove_job_variables(monkeypatch)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -59,11 +59,11 @@ def model_folder(path: Path) -> Path:
 def values(**more: Any) -> TrainingMetrics:
     """The values of a job in its first epoch; `more` of them, or others."""
     known: dict[str, Any] = {
-        "current_epoch": 1, "total_epochs": 3, "current_step": 50, "total_steps": 200, "train_loss": 0.5234,
+        **LABELS, "current_epoch": 1, "total_epochs": 3, "current_step": 50, "total_steps": 200, "train_loss": 0.5234,
         "learning_rate": 2e-4, "gpu_utilization": 80.0, "gpu_memory_used": 10.0, "gpu_memory_total": 40.0,
         "samples_per_second": 4.0, "tokens_per_second": 2048.0,
     }  # fmt: skip
-    return TrainingMetrics(**LABELS, **{**known, **more})
+    return TrainingMetrics(**{**known, **more})
 
 
 def read(url: str) -> str:

@@ -55,12 +55,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizers = SimpleNamespace(from_pretrained=lambda _path, **_settings: _Tokenizer())
     models = SimpleNamespace(from_pretrained=lambda path, **_settings: _Model(Path(path)))
     torch = SimpleNamespace(cuda=cuda, no_grad=contextlib.nullcontext)
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]  # of a module what is asked of it
+    monkeypatch.setitem(sys.modules, "torch", torch)
     transformers = SimpleNamespace(AutoTokenizer=tokenizers, AutoModelForCausalLM=models)
-    monkeypatch.setitem(sys.modules, "transformers", transformers)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
 
 
 def uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let neither be there."""
-    monkeypatch.setitem(sys.modules, "torch", None)  # type: ignore[arg-type]  # what makes the import fail
-    monkeypatch.setitem(sys.modules, "transformers", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)

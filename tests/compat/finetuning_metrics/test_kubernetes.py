@@ -44,10 +44,13 @@ def test_sidecar_takes_the_args_and_is_reached_from_outside_of_the_pod(start: St
     args = [re.sub(r"\$\((\w+)\)", lambda found: VARIABLES[found[1]], each) for each in ARGS]
     for there, here in places.items():
         args = [each.replace(there, here) for each in args]
-    start([*TRAINWARDEN, "metrics-server", *args], KUBERNETES_SERVICE_HOST="10.0.0.1")
+    server = start([*TRAINWARDEN, "metrics-server", *args], KUBERNETES_SERVICE_HOST="10.0.0.1")
     # In place of the pod's address: a server on 127.0.0.1 alone does not answer there.
     url = f"http://127.0.0.2:{port}/metrics"
     wait_until(lambda: Page(read_if_there(url)).value("finetuning_training_step", **LABELS) == 3)
+    assert server.stdout is not None
+    lines = iter(server.stdout.readline, "")
+    assert any("serving /metrics on " in line for line in lines), "the logs say that it has started"
 
 
 def test_sidecar_of_the_page_has_the_options_and_the_port_by_name(manifests: dict[str, Any]) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from tests.compat.modal_error_handling.records import HERE, TITLE, record_of
 from tests.integration.s3.conftest import moto_url, plain_environment, read_models_once, s3, store
+from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from trainwarden import cli
 from trainwarden.integrations.modal_monitor import ErrorSeverity, ModalMonitor
+from trainwarden.record.ownership import RunRefused
 
 __all__ = ["moto_url", "plain_environment", "read_models_once", "s3", "store"]
 
@@ -61,3 +63,15 @@ def test_logs_of_a_container_are_listed_and_read_from_elsewhere(
     assert b'"training_completed"' in store.read("events.jsonl")
     assert cli.main(["status", "r", "--once", "--s3", store.url, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run_id"] == "r"
+
+
+@pytest.mark.xfail(
+    strict=True, raises=RunRefused, reason="a bucket that is not there stops the training before it starts"
+)
+def test_a_bucket_that_is_not_there_does_not_stop_the_training(
+    logs: Path, tmp_path: Path, s3: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_NODE_DIR", str(tmp_path / "node"))
+    monitor = ModalMonitor(logs, "s3://no-such-bucket/training-runs")
+    monitor.start_training("classifier", "T4")
+    monitor.complete_training(status="completed")
