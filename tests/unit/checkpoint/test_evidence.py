@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
 from trainwarden.checkpoint import choose, newest, size_of, verify
@@ -126,7 +127,7 @@ HOLED: dict[str, tuple[str, Callable[[], formats.Files]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOLED)
+@cases("kind", HOLED)
 def test_a_hole_in_a_file_is_noticed_by_its_checksums(kind: str, tmp_path: Path) -> None:
     name, files = HOLED[kind]
     folder = write(tmp_path / "checkpoint-10", files())
@@ -177,7 +178,7 @@ def _beside(name: str, data: bytes) -> Callable[[Path], None]:
     return add
 
 
-@pytest.mark.parametrize(
+@cases(
     "add",
     [
         _beside("metrics.json", b'{"step": 1}\n{"step": 2}\n'),
@@ -189,7 +190,7 @@ def _beside(name: str, data: bytes) -> Callable[[Path], None]:
     ],
     ids=["lines of JSON", "empty JSON", "empty marker", "removed on NFS", "copy under way", "download"],
 )
-@pytest.mark.parametrize("layout", ["DCP", "Trainer"])
+@cases("layout", ["DCP", "Trainer"])
 def test_what_a_user_keeps_beside_it_leaves_it_complete(
     add: Callable[[Path], None], layout: str, tmp_path: Path
 ) -> None:
@@ -208,7 +209,7 @@ def test_a_file_that_no_layout_promises_is_never_a_reason_to_reject(dcp: Path, d
     assert "dump.bin" in str(verdict)
 
 
-@pytest.mark.parametrize("name", ["step_7.bin", "step_7/dump.bin", "step_7/dump.pt"])
+@cases("name", ["step_7.bin", "step_7/dump.bin", "step_7/dump.pt"])
 def test_a_dump_of_raw_data_may_begin_with_zeros(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.checkpoint import formats
 from trainwarden.checkpoint import verify
 from trainwarden.checkpoint.contents import CheckpointFiles
@@ -29,7 +30,7 @@ def _verdict(tmp_path: Path, name: str, data: bytes) -> CheckpointVerdict:
     return verify(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@cases("name", WHOLE)
 def test_a_whole_file_is_complete_and_one_cut_off_anywhere_is_not(name: str, tmp_path: Path) -> None:
     data = WHOLE[name]
     assert _verdict(tmp_path, name, data).answer == "complete"
@@ -53,7 +54,7 @@ def test_a_file_that_begins_with_zeros_was_never_written_through(tmp_path: Path)
         assert _verdict(tmp_path, name, b"\0" * 5000).answer == "incomplete"
 
 
-@pytest.mark.parametrize(
+@cases(
     "header",
     [
         struct.pack("<Q", 2**60),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
 from trainwarden.checkpoint import find, newest, search
 from trainwarden.checkpoint.names import is_candidate, step_of
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "step"),
     [
         ("step_100", 100),
@@ -42,7 +43,7 @@ def test_a_name_gives_its_step(name: str, step: int | None) -> None:
     assert step_of(name) == step
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         "tmp-checkpoint-100",
@@ -128,7 +129,7 @@ def test_of_unverifiable_ones_the_tracked_one_wins(tmp_path: Path) -> None:
     assert (found[0].step, found[0].tracked, found[1].answer) == (10, True, "unverifiable")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tracker", "text", "folder"),
     [
         ("latest_checkpointed_iteration.txt", "20\n", "iter_0000020"),
@@ -160,7 +161,7 @@ def test_lightning_may_link_last_ckpt_to_what_it_saved(tmp_path: Path) -> None:
     assert [(one.name, one.tracked) for one in find(tmp_path)] == [("epoch=0-step=5.ckpt", True)]
 
 
-@pytest.mark.parametrize("text", ["30", "", "12 monkeys", "\0" * 9, "9" * 5000])
+@cases("text", ["30", "", "12 monkeys", "\0" * 9, "9" * 5000])
 def test_a_tracker_that_names_nothing_that_is_there_is_remarked_and_changes_nothing(text: str, tmp_path: Path) -> None:
     _steps(tmp_path, "iter_0000010")
     (tmp_path / "latest_checkpointed_iteration.txt").write_text(text)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import Files, write
 from trainwarden.checkpoint import verify
@@ -24,7 +25,7 @@ LAYOUTS: dict[str, tuple[str, Files]] = {
     "Lightning": ("epoch=0-step=10.ckpt", formats.lightning_fsdp()),
 }
 
-of_layouts = pytest.mark.parametrize("layout", LAYOUTS)
+of_layouts = cases("layout", LAYOUTS)
 
 
 def _written(layout: str, tmp_path: Path) -> tuple[Path, Files]:

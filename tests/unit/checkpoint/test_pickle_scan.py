@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.checkpoint.contents import DamagedFile
 from trainwarden.checkpoint.pickle_scan import key_values
 from trainwarden.deadline import Deadline, DeadlineExceeded
@@ -18,7 +19,7 @@ def _pairs(data: bytes) -> list[tuple[str, object]]:
     return list(key_values(data, KEYS, Deadline(30)))
 
 
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@cases("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_what_follows_a_text_is_found_in_every_protocol(protocol: int) -> None:
     values = {"a": 1, "b": 300, "c": 70_000, "d": -5, "e": 2**40, "f": True, "g": False, "h": "text", "i": "a"}
     said = _pairs(pickle.dumps([values, None, 1.5, b"x", {"a": 2}, ("k" * 300, 7)], protocol=protocol))
@@ -43,7 +44,7 @@ def test_nothing_in_a_pickle_is_called(tmp_path: Path) -> None:
     assert (tmp_path / "called").exists(), "it would have been, had it been unpickled"
 
 
-@pytest.mark.parametrize(
+@cases(
     "bomb",
     [
         b"\x80\x04r\xff\xff\xff\xff.",  # a memo of four thousand million places

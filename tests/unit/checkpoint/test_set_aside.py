@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
 from tests.users import ANOTHER, needs_root
@@ -151,7 +152,7 @@ def test_pointers_that_name_it_are_reported(folder: Path, capsys: pytest.Capture
     assert (folder / "latest").read_text() == "step_20"
 
 
-@pytest.mark.parametrize("name", ["step_20\n; rm -rf x", "$(reboot) _step_20", "-step_20", b"\xff_step_20"])
+@cases("name", ["step_20\n; rm -rf x", "$(reboot) _step_20", "-step_20", b"\xff_step_20"])
 def test_a_hostile_name_is_moved_as_it_is_and_shown_on_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str | bytes
 ) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.certificates import Authority
 from trainwarden.clients import http as http_module
 from trainwarden.clients.http import (
@@ -73,7 +74,7 @@ def failure(ask: Callable[[], object]) -> HttpError:
     return raised.value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "reason"),
     [
         ([b"220 mail.example ESMTP\r\n"], CONNECTION),
@@ -96,7 +97,7 @@ def test_an_incomplete_answer_is_an_error_with_its_reason(answer: list[bytes], r
     assert len(requests) == 1, "it is not tried again"
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         [b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", *[b" "] * 400],
@@ -177,7 +178,7 @@ def test_tokens_and_passwords_are_read_for_each_request(tmp_path: Path) -> None:
     assert sent == [f"Authorization: {each}" for each in expected]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"two words", b"a\r\nX-Evil: b", b"\xff\xfe", b"x" * 70_000])
+@cases("content", [b"", b"\n", b"two words", b"a\r\nX-Evil: b", b"\xff\xfe", b"x" * 70_000])
 def test_a_file_without_a_token_is_named_without_its_content(tmp_path: Path, content: bytes) -> None:
     token = tmp_path / "token"
     token.write_bytes(content)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.ray.dashboard import gpu_node, job, status
 from trainwarden.clients.ray import OLDEST_VERSION, is_older, read_gpus, read_jobs
 from trainwarden.clients.ray_usage import RayAmount, RayUsage, read_usage
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "run_id"),
     [
         ({"metadata": {"trainwarden_run_id": "a-1"}}, "a-1"),
@@ -29,7 +30,7 @@ def test_a_run_id_is_the_metadatas_else_the_environments_and_valid(fields: dict[
     assert read_jobs([job("j", "RUNNING", **fields)])[0].run_id == run_id
 
 
-@pytest.mark.parametrize(
+@cases(
     ("version", "expected"),
     [("2.51.1", True), ("2.9.0", True), ("2.52.0", False), ("2.60.0", False), ("3.0.0.dev0", False), ("", False)],
 )
@@ -63,7 +64,7 @@ def test_jobs_of_any_shape_are_read_each_once() -> None:
     assert found["w"].error_type == "other"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gpus", "amount"),
     [
         (" 0.0/4.0 GPU\n", RayAmount(4, 0, 0)),
@@ -83,7 +84,7 @@ def test_resources_in_another_notation_are_an_error_and_not_none_at_all() -> Non
         read_usage(status(" GPU: 3 of 4\n"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("demands", "wanted"),
     [
         (" (no resource demands)", 0),
@@ -133,7 +134,7 @@ def test_the_texts_are_there_by_both_autoscalers() -> None:
     }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS)
 def test_the_text_of_every_supported_minor_gives_the_same(layout: str) -> None:
     usage = usage_of(status_text(layout))
     assert usage.gpus == RayAmount(4, 2, 2)
@@ -141,19 +142,19 @@ def test_the_text_of_every_supported_minor_gives_the_same(layout: str) -> None:
     assert usage.gpus_wanted == 16 + 3 + 20
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS)
 def test_no_demands_are_zero_in_every_layout(layout: str) -> None:
     assert usage_of(f"{until_demands(layout)}\n (no resource demands)\n").gpus_wanted == 0
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS)
 def test_a_text_that_was_cut_off_before_its_demands_is_an_error_and_never_zero(layout: str) -> None:
     with pytest.raises(ValueError, match="text of ray status"):
         usage_of(f"{until_demands(layout)}\n")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
+@cases("layout", LAYOUTS)
+@cases(
     ("known", "unknown"),
     [
         ("Demands:", "Waiting Demands:"),

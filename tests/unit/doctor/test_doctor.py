@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.answering import AnsweringService, Asked
+from tests.cases import cases
 from trainwarden import cli
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.doctor.node import check_network, read_amd_gpus, read_gpus
@@ -71,7 +72,7 @@ def test_logs_that_will_not_name_the_network_are_said_so(tmp_path: Path) -> None
     assert [each.check for each in check_network({"NCCL_DEBUG": "INFO"}, str(tmp_path))] == ["network"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "message"),
     [
         ("0, GPU-a, 40, 0, 1\n1, GPU-b, 41, 3, 1\n", "GPU 1: 3 uncorrected memory errors since the driver was loaded"),
@@ -148,7 +149,7 @@ receivers:
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("routes", "ok", "message"),
     [
         ("route: {receiver: people}  # here the remediate route goes", False, "no route leads an alert"),
@@ -238,8 +239,8 @@ def test_an_alertmanager_is_asked_for_its_routes_and_what_it_could_not_send(
     assert (found["routes"]["ok"], found["messages"]["ok"]) == (True, False)
 
 
-@pytest.mark.parametrize("down", [0, 2])
-@pytest.mark.parametrize("health", ["ok", "err"])
+@cases("down", [0, 2])
+@cases("health", ["ok", "err"])
 def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: int, health: str) -> None:
     names = sorted(RULES)
     rules = [{"type": "alerting", "name": name, "health": "ok", "alerts": []} for name in names]
@@ -266,7 +267,7 @@ def test_exporters_that_cannot_be_scraped_and_rules_that_fail_are_named(down: in
     assert health == "ok" or loaded.message == f"rules that fail: {names[0]}"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lacking", "values", "expected"),
     [
         ({"TrainRunDegraded"}, "", "without TrainRunDegraded"),
@@ -323,7 +324,7 @@ def test_a_job_that_the_rules_do_not_find_is_named() -> None:
         assert f"DIR/{folder}/*.yml" in loaded.fix
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gpu", "message"),
     [
         ({"temperature": {"edge": {"value": 40, "unit": "C"}, "hotspot": "N/A"}, "ecc": {}}, None),
@@ -393,9 +394,7 @@ def test_the_remediators_own_doctor_is_asked_where_it_is_configured(
     assert look(tmp_path, capsys)["permissions"]["ok"] is None
 
 
-@pytest.mark.parametrize(
-    "argv", [["--prometheus", "localhost:9090"], ["--s3", "bucket"], ["--exporter", "http://u:p@h"], ["--s3"]]
-)
+@cases("argv", [["--prometheus", "localhost:9090"], ["--s3", "bucket"], ["--exporter", "http://u:p@h"], ["--s3"]])
 def test_misuse_is_status_2_and_one_line(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["doctor", *argv])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.exec.printed_progress import PENDING_BYTES, PrintedProgress
 from trainwarden.exec.record_writer import ExternalRecordWriter
 from trainwarden.identity import AttemptKey
@@ -179,12 +180,12 @@ def test_a_command_that_fails_right_after_its_first_step_has_failed_in_training(
     assert job.metadata.attempts[-1].resume_step == 7
 
 
-@pytest.mark.parametrize("text", ["15", "15,init=300", "init=5m,train=15", "eval=1h, checkpoint=90s"])
+@cases("text", ["15", "15,init=300", "init=5m,train=15", "eval=1h, checkpoint=90s"])
 def test_budgets_are_read_as_they_are_passed_on(text: str) -> None:
     assert stall_budgets(stall_text(stall_budgets(text))) == stall_budgets(text)
 
 
-@pytest.mark.parametrize("text", ["0", "train", "sprint=5", "5,train=6", "init=", "nan", "-3", ","])
+@cases("text", ["0", "train", "sprint=5", "5,train=6", "init=", "nan", "-3", ","])
 def test_a_budget_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="TRAINWARDEN_STALL_SECONDS"):
         stall_budgets(text)

@@ -1,7 +1,6 @@
 """What the end of a command's output says."""
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.exec.outcome import command_outcome
 from trainwarden.exec.tail import KEPT_BYTES, Tail, Trace, trace_with
 from trainwarden.record.crash import Crash
@@ -26,7 +25,7 @@ def _trace(text: str) -> Trace | None:
     return trace_with(lines, last)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
+@cases("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
 def test_an_output_in_utf_16_names_its_failure(encoding: str) -> None:
     tail = Tail()
     tail.add(TRACE.encode(encoding))
@@ -58,8 +57,8 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("first", ["[rank0]", "[rank1]"])
+@cases("labelled", [True, False])
+@cases("first", ["[rank0]", "[rank1]"])
 def test_the_rank_that_failed_is_named_and_not_the_one_that_lost_its_peer(first: str, labelled: bool) -> None:
     lines = RANKS.splitlines(keepends=True)
     ranks = [[line for line in lines if line.startswith(rank)] for rank in ("[rank0]", "[rank1]")]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.runs.records import NOW, RUN, foreign_run, write
 from tests.waiting import wait_until
 from trainwarden import cli
@@ -149,7 +150,7 @@ def test_a_success_before_the_last_step_is_said_to_be_one(tmp_path: Path) -> Non
     assert "The run has succeeded." in Page(report(tmp_path / "whole").html).text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("low", "high", "unit", "ticks"),
     [
         (32_000, 33_500, "", ["32.0 k", "32.5 k", "33.0 k", "33.5 k"]),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import cases
 from trainwarden.errors import UsageError
 from trainwarden.rules.build import Rules, write
 from trainwarden.rules.command import main
@@ -201,7 +202,7 @@ def test_what_is_wrong_is_named_with_what_was_expected(folder: Path, settings: s
     assert "hunter2" not in refused
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "expected"),
     [
         (
@@ -227,7 +228,7 @@ def refused_by_the_bundle(folder: Path, settings: str) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "expected"),
     [
         (
@@ -267,7 +268,7 @@ def test_a_wait_or_a_share_by_which_an_alert_can_never_fire_is_refused(
     assert expected in refused_by_the_bundle(tmp_path, settings)
 
 
-@pytest.mark.parametrize(
+@cases(
     "settings",
     [
         "{TrainNodeHungTask: {for: 14m}}",
@@ -311,7 +312,7 @@ def test_a_fault_that_is_shown_for_longer_than_its_run_is_known_is_refused(
     assert Rules(tmp_path / "mine.yml").settings.values["identity.fault_seconds"] == "7500"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "expected"),
     [
         ("hang.gpu_idle_utilization: 0.9", "'0.9', expected hang.gpu_busy_utilization (0.8) at most"),

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.runs.records import NOW, RUN, close, foreign_run, write
 from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.runs.assessment import assess
 
 
-@pytest.mark.parametrize(
+@cases(
     ("age", "progress_age", "status", "reason"),
     [
         (0, 0, "RUNNING", ""),
@@ -63,7 +64,7 @@ def test_a_plain_error_is_a_failure_with_its_cause_and_its_remedy(tmp_path: Path
     assert "_error" in assess(folder, NOW).action
 
 
-@pytest.mark.parametrize("error", [None, "", " \n"])
+@cases("error", [None, "", " \n"])
 def test_a_failure_without_an_error_sends_nobody_to_its_file(tmp_path: Path, error: str | None) -> None:
     folder = foreign_run(tmp_path)
     if error is None:
@@ -85,14 +86,6 @@ def test_an_error_of_an_earlier_attempt_is_none_of_this_one(tmp_path: Path) -> N
     write(folder / "_error", message="lost", attempt_key="slurm:1:0", time=to_iso(NOW - 60))
     write(folder / "progress.json", step=1, attempt_key="slurm:1:0", last_updated=to_iso(NOW - 9000))
     assert assess(folder, NOW).status == "RUNNING"
-
-
-def test_a_completed_run_stays_completed_however_old_it_is(tmp_path: Path) -> None:
-    folder = foreign_run(tmp_path, age=10**6, progress_age=10**6)
-    (folder / "_complete").write_text("")
-    found = assess(folder, NOW)
-    assert (found.status, found.is_bad) == ("SUCCEEDED", False)
-    assert found.reason == "Training complete"
 
 
 def test_a_run_that_stopped_before_its_last_step_is_not_called_complete(tmp_path: Path) -> None:
@@ -159,7 +152,7 @@ def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert assess(folder, NOW).last_log is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "told"),
     [
         ({"message": "'vocab'", "exception_type": "KeyError"}, "Error: KeyError: 'vocab'"),
@@ -185,8 +178,8 @@ def test_a_folder_that_cannot_be_entered_is_neither_awaited_nor_timed_out(
     assert found.reason == f"Cannot be read: {folder}/metadata.json: Permission denied"
 
 
-@pytest.mark.parametrize("age", [0, 700])
-@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "_error", "_complete"])
+@cases("age", [0, 700])
+@cases("name", ["metadata.json", "progress.json", "_error", "_complete"])
 def test_a_file_that_would_decide_and_cannot_be_opened_leaves_the_status_unknown(
     tmp_path: Path, name: str, age: float
 ) -> None:

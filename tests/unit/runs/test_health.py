@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.runs.records import NOW, RUN, foreign_run, write
 from trainwarden import cli
 from trainwarden.record.clock import to_iso
@@ -43,7 +44,7 @@ def test_a_stale_run_is_not_healthy(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "Issue        Both heartbeats stale (>10m)" in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "transport", "active", "is_healthy"),
     [
         ("n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)", "efa", True, True),

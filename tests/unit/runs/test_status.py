@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.runs.records import NOW, RUN, close, foreign_run, write
 from trainwarden import cli
 from trainwarden.record.clock import to_iso
@@ -246,7 +247,7 @@ def test_the_price_is_that_of_the_rules() -> None:
     assert values["values"]["price.gpu_hour_dollars"]["default"] == GPU_HOUR_DOLLARS
 
 
-@pytest.mark.parametrize("option", [["--gpus", "0"], ["--gpu-hour-dollars", "-1"], ["--gpu-hour-dollars", "x"]])
+@cases("option", [["--gpus", "0"], ["--gpu-hour-dollars", "-1"], ["--gpu-hour-dollars", "x"]])
 def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["compare", RUN, *option])
@@ -285,7 +286,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, argv: tuple[str, ..
     assert b"Broken" not in done.stderr
 
 
-@pytest.mark.parametrize("argv", [("status", RUN), ("health", RUN), ("compare", RUN, RUN), ("report", RUN), ("runs",)])
+@cases("argv", [("status", RUN), ("health", RUN), ("compare", RUN, RUN), ("report", RUN), ("runs",)])
 def test_a_folder_without_permission_is_misuse_and_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
 ) -> None:
@@ -312,7 +313,7 @@ def test_the_list_of_runs_shows_no_secrets(tmp_path: Path, command: Callable[...
     assert "hf_" not in told
 
 
-@pytest.mark.parametrize(
+@cases(
     ("argv", "status"),
     [
         (("status", RUN), 3), (("health", RUN), 3), (("top", "--once"), 3), (("monitor", "--once"), 3), (("runs",), 0),

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.scan.meter import Meter
 
 LARGE = 1 << 30
@@ -35,7 +36,7 @@ def test_a_large_file_shows_its_share_and_leaves_the_line_empty(monkeypatch: pyt
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-@pytest.mark.parametrize(("size", "stderr"), [(1000, Terminal()), (None, Terminal()), (LARGE, io.StringIO())])
+@cases(("size", "stderr"), [(1000, Terminal()), (None, Terminal()), (LARGE, io.StringIO())])
 def test_small_files_pipes_and_redirections_show_nothing(
     monkeypatch: pytest.MonkeyPatch, size: int | None, stderr: io.StringIO
 ) -> None:

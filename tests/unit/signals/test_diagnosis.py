@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.signals.diagnosis import diagnose, diagnose_ranks
 from trainwarden.signals.model import Match, Signal, Verdict
 from trainwarden.signals.pack import load_pack
@@ -42,7 +41,7 @@ def verdict_of(*lines: str) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "error_type"),
     [
         ([OOM, TIMEOUT.format(rank=0), CLOSED, CHILD, STOPPED], "oom"),

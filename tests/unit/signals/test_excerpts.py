@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
+from tests.cases import cases
 from tests.unit.signals.verdicts import verdict_of
 from trainwarden.failures.records import cause_in
 from trainwarden.taxonomy import ERROR_TYPES
@@ -23,7 +23,7 @@ def answers(path: Path) -> list[tuple[dict[str, Any], str]]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@cases("path", FILES, ids=lambda path: path.stem)
 def test_the_cause_is_right_for_97_in_100_failures_and_healthy_output_raises_no_alarm(path: Path) -> None:
     found = answers(path)
     assert {item["cause"] for item, _ in found} <= {*ERROR_TYPES, "none"}
@@ -37,7 +37,7 @@ def test_the_cause_is_right_for_97_in_100_failures_and_healthy_output_raises_no_
     assert len(wrong) <= len(failures) * 0.03, wrong
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@cases("path", FILES, ids=lambda path: path.stem)
 def test_the_library_and_a_scan_agree(path: Path) -> None:
     other = []
     for item, answer in answers(path):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import warnings
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from trainwarden.signals.expressions import (
     REACH_LIMIT,
     after_gap,
@@ -25,7 +25,7 @@ from trainwarden.signals.required import covering
 SIGNALS = {f"{name}-{signal.name}": signal for name in shipped_packs() for signal in load_pack(name).signals}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "expected"),
     [
         (r"a\d+ +\w*.*?\S+", r"a\d{1,20} {1,40}\w{0,80}.{0,300}?\S{1,200}"),
@@ -38,7 +38,7 @@ def test_every_repeat_gets_a_limit(pattern: str, expected: str) -> None:
     re.compile(bounded(pattern))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "reach"),
     [
         ("abc", 3), ("a(?:bc|d){0,3}e", 8), (r"a(?=.{0,40}x)b", 42), (r"a$", 2), (r"(?<!abc)d", 1), (r"(ab)c\1", 5),
@@ -57,7 +57,7 @@ def test_alternatives_are_what_stands_between_the_outermost_bars() -> None:
     assert after_gap(r"a.{0,80}(?:b|c)?d") == ("", "", ())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "sees"),
     [(r"\d+ x \w", False), ("[0-9a-f]", False), ("Errno 5", True), ("[1-9]", True), ("a[^3]", True)],
 )
@@ -65,7 +65,7 @@ def test_a_pattern_sees_digits_where_they_distinguish_one_from_another(pattern: 
     assert sees_digits(pattern) is sees
 
 
-@pytest.mark.parametrize("signal", SIGNALS.values(), ids=SIGNALS)
+@cases("signal", SIGNALS.values(), ids=SIGNALS)
 def test_a_shipped_pattern_is_valid_and_bounded(signal: Signal) -> None:
     re.compile(signal.pattern)
     assert all(isinstance(group, str) for group in signal.extract_groups.values())
@@ -76,7 +76,7 @@ def test_a_shipped_pattern_is_valid_and_bounded(signal: Signal) -> None:
         assert part.required is not None, part
 
 
-@pytest.mark.parametrize("signal", SIGNALS.values(), ids=SIGNALS)
+@cases("signal", SIGNALS.values(), ids=SIGNALS)
 def test_what_matches_holds_one_of_the_texts_that_its_pattern_requires(signal: Signal) -> None:
     for part in compiled(signal):
         assert part.required is not None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.signals.verdicts import in_log, in_output
 from trainwarden.classify import classify_message
 from trainwarden.exec.outcome import command_outcome
@@ -343,7 +342,7 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize(("log", "failure"), LOGS.values(), ids=LOGS)
+@cases(("log", "failure"), LOGS.values(), ids=LOGS)
 def test_every_judge_names_the_cause(log: str, failure: str) -> None:
     tail = Tail()
     tail.add(log.encode())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.signals.nccl_lines import NcclLine, ProcessNetworks, parse_lines, transport_of
 
 INFO = "ip-10-0-0-1:22:31 [3] NCCL INFO"
@@ -16,7 +15,7 @@ def networks(*lines: str) -> set[tuple[str, str]]:
     return process.networks
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "found"),
     [
         (["NET/OFI Selected Provider is efa"], {("efa", "efa")}),
@@ -45,7 +44,7 @@ def test_what_a_process_uses(lines: list[str], found: set[tuple[str, str]]) -> N
     assert networks(*lines) == found
 
 
-@pytest.mark.parametrize(
+@cases(
     "before",
     [
         "node1:22:31 [3] ",
@@ -68,7 +67,7 @@ def test_a_line_without_its_process_counts_all_the_same() -> None:
     assert list(parse_lines(b"NCCL INFO Using network Socket\n")) == [NcclLine("", 0, used="socket")]
 
 
-@pytest.mark.parametrize("name", ["efa\nx", "a" * 100, "<script>", "{}"])
+@cases("name", ["efa\nx", "a" * 100, "<script>", "{}"])
 def test_a_provider_is_only_what_looks_like_one(name: str) -> None:
     (found,) = networks(f"NET/OFI Selected Provider is {name}") or {("", "")}
     assert found in {("efa", "efa"), ("ofi", "other"), ("ofi", "a" * 64), ("", "")}

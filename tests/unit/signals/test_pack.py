@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.scanner import Scanner
 
@@ -82,7 +83,7 @@ def test_what_is_not_run_is_named_with_file_and_line(tmp_path: Path) -> None:
     assert len(warnings) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entry", "expected"),
     [
         ("{name: bad, pattern: '(unclosed'}", ["bad", "(unclosed", "no regular expression"]),
@@ -106,7 +107,7 @@ def test_a_wrong_signal_is_named_and_the_rest_loads(tmp_path: Path, entry: str, 
     assert all(word in warning for word in (*expected, "mine.yaml:2"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("colour: red", ["mine.yaml:1", "colour"]),
@@ -143,7 +144,7 @@ def test_a_pack_extends_others_and_the_later_signal_of_a_name_counts(tmp_path: P
     assert load_pack(write(tmp_path, hydra)).signals[0].pattern == "old"
 
 
-@pytest.mark.parametrize("text", ["a: [", "- a list", "a: b: c", "\x00"])
+@cases("text", ["a: [", "- a list", "a: b: c", "\x00"])
 def test_what_is_no_such_file_at_all_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     with pytest.raises(PackError, match=r"mine\.yaml"):
         load_pack(write(tmp_path, text))
@@ -165,7 +166,7 @@ def test_an_empty_file_is_an_empty_pack(tmp_path: Path) -> None:
     assert load_pack(write(tmp_path, "")).signals == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("poll_intervall_seconds: 9", "mine.yaml:1: poll_intervall_seconds: is not known and has no effect; did you"),

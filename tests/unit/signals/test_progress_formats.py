@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import cases
 from trainwarden.signals.progress import LogProgress, ProgressReader
 
 FORMATS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("progress_formats.yaml").read_text(encoding="utf-8"))
@@ -19,7 +20,7 @@ def read(log: str) -> LogProgress:
     return reader.progress()
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@cases("name", FORMATS)
 def test_the_format_is_understood(name: str) -> None:
     progress, expected = read("".join(FORMATS[name]["log"])), FORMATS[name]["expect"]
     found = {field: getattr(progress, field) for field in expected}
@@ -28,14 +29,14 @@ def test_the_format_is_understood(name: str) -> None:
     assert {field: found[field] for field in numbers} == pytest.approx(numbers, rel=1e-9)
 
 
-@pytest.mark.parametrize("loss", ["nan", "NaN", "inf"])
+@cases("loss", ["nan", "NaN", "inf"])
 def test_a_loss_that_is_no_number_replaces_the_number(loss: str) -> None:
     progress = read(f"step: 1 loss: 2.5\nstep: 2 loss: {loss}\n")
     assert (progress.step, progress.loss is not None and math.isfinite(progress.loss)) == (2, False)
     assert progress.document()["loss"] is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "Loading checkpoint shards:  75%|███████▌  | 3/4 [00:10<00:03,  3.31s/it]",

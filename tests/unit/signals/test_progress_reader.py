@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.signals.progress import ProgressReader
 from trainwarden.signals.progress.reader import CHUNK, LEARNING_BYTES, RECORD_LIMIT
 
@@ -130,7 +131,7 @@ def test_the_state_survives_a_restart_of_the_reader() -> None:
 
 
 @pytest.mark.timeout(30)  # what is not linear takes hours
-@pytest.mark.parametrize(
+@cases(
     "record",
     [
         b"step " * 200_000,

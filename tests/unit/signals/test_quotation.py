@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.signals.verdicts import in_log, in_output, new_scanner
 from trainwarden.classify import classify_message
 from trainwarden.exec.outcome import command_outcome
@@ -106,13 +107,13 @@ EVIDENCE = {
 }
 
 
-@pytest.mark.parametrize("name", LOGS)
+@cases("name", LOGS)
 def test_quoted_text_accuses_nobody(name: str) -> None:
     log = f"{LOGS[name]}\n"
     assert (in_log(log), in_output(log)) == ("user_exception", "user_exception")
 
 
-@pytest.mark.parametrize("name", LOGS)
+@cases("name", LOGS)
 def test_the_reason_is_the_exception_and_not_its_code(name: str) -> None:
     tail = Tail()
     tail.add(LOGS[name].encode())
@@ -121,7 +122,7 @@ def test_the_reason_is_the_exception_and_not_its_code(name: str) -> None:
     assert "memory" not in reason
 
 
-@pytest.mark.parametrize(("log", "failure"), EVIDENCE.values(), ids=EVIDENCE)
+@cases(("log", "failure"), EVIDENCE.values(), ids=EVIDENCE)
 def test_what_resembles_quoted_text_is_evidence(log: str, failure: str) -> None:
     assert (in_log(log), in_output(log)) == (failure, failure)
 

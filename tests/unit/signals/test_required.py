@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from trainwarden.signals.required import required_texts
 
 PATTERNS = [
@@ -45,7 +46,7 @@ def test_no_match_is_without_a_required_text(pattern: str, data: st.DataObject) 
     assert any(each in searched for each in required.texts), (required, text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "texts"),
     [
         (r"Xid \(PCI:\S+\): \d+", {"Xid (PCI:"}),
@@ -62,7 +63,7 @@ def test_the_text_that_is_looked_for_is_the_rarest(pattern: str, texts: set[str]
     assert set(required.texts) == texts
 
 
-@pytest.mark.parametrize("pattern", [r"\d+", r"a|b", r"(?:abcd)?", r"[a-z]+", r"abcd|.", r"(?i)ärger"])
+@cases("pattern", [r"\d+", r"a|b", r"(?:abcd)?", r"[a-z]+", r"abcd|.", r"(?i)ärger"])
 def test_nothing_is_promised_where_nothing_is_certain(pattern: str) -> None:
     assert required_texts(pattern) is None
 

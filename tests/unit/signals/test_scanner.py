@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from trainwarden.failures.windows import RECORD_LIMIT
 from trainwarden.signals import literals as engines
 from trainwarden.signals import search as searching
@@ -87,7 +88,7 @@ def test_it_goes_on_after_a_restart_without_losing_or_repeating_a_match(noise: b
     assert seen(matches) == seen(single_task(data))
 
 
-@pytest.mark.parametrize("chunk", [1000, RECORD_LIMIT, 10**7])
+@cases("chunk", [1000, RECORD_LIMIT, 10**7])
 def test_a_line_without_end_is_searched_at_its_beginning_and_passed_over_in_bounded_memory(chunk: int) -> None:
     beyond = b"." * RECORD_LIMIT
     data = b"ok\nout of memory " + beyond * 20 + b"out of memory\nfatal: b\n" + beyond + b"fatal: c\nfatal: d"

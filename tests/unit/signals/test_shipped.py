@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cases import cases
 from tests.unit.signals.verdicts import verdict_of
 from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import Pack, load_pack, shipped_packs
@@ -32,7 +33,7 @@ def pack(name: str = "all") -> Pack:
     return load_pack(name)
 
 
-@pytest.mark.parametrize("signal", SIGNALS)
+@cases("signal", SIGNALS)
 def test_a_signal_finds_its_examples_and_only_those(signal: Signal) -> None:
     scanner = Scanner([signal])
     assert signal.examples
@@ -42,20 +43,20 @@ def test_a_signal_finds_its_examples_and_only_those(signal: Signal) -> None:
     assert (missed, wrong) == ([], [])
 
 
-@pytest.mark.parametrize("name", shipped_packs())
+@cases("name", shipped_packs())
 def test_a_shipped_pack_loads_without_a_warning(name: str) -> None:
     assert pack(name).warnings == ()
     assert all(signal.shipped for signal in pack(name).signals)
 
 
-@pytest.mark.parametrize("name", shipped_packs())
+@cases("name", shipped_packs())
 def test_healthy_logs_hold_no_failure(name: str) -> None:
     scanner = Scanner(pack(name).signals)
     matches = scanner.feed((LINES / "healthy.txt").read_bytes()) + scanner.finish()
     assert [(match.line, match.signal.name) for match in matches if match.signal.role != "event"] == []
 
 
-@pytest.mark.parametrize(("error_type", "log"), LOGS)
+@cases(("error_type", "log"), LOGS)
 def test_a_failure_is_distinguished_from_what_the_tools_print(error_type: str, log: str) -> None:
     assert error_type in ERROR_TYPES
     verdict = verdict_of(log)
@@ -63,9 +64,7 @@ def test_a_failure_is_distinguished_from_what_the_tools_print(error_type: str, l
     assert (verdict.error_type, verdict.signal) == (error_type, verdict.signal)
 
 
-@pytest.mark.parametrize(
-    "prefix", ["[rank3]: ", "(WorkerDict pid=77, ip=10.0.0.1) ", "12: [rank12]: ", "2026-01-01 10:00:00 "]
-)
+@cases("prefix", ["[rank3]: ", "(WorkerDict pid=77, ip=10.0.0.1) ", "12: [rank12]: ", "2026-01-01 10:00:00 "])
 def test_the_prefix_of_a_launcher_hides_no_failure(prefix: str) -> None:
     for _, log in (param.values for param in LOGS[:60]):
         lines = "".join(prefix + line + "\n" for line in str(log).split("\n"))

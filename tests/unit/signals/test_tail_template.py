@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.signals.tailing import template as template_module
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
 
@@ -53,7 +54,7 @@ def test_a_template_means_these_files(logs: Path, template: str, values: dict[st
     assert [path for path in found if Path(path).exists() or len(names) == 1] == [f"{logs}/{name}" for name in names]
 
 
-@pytest.mark.parametrize("template", ["{run_id}/*.out", "slurm-{run_id}.out", "*/x/{run_id}.out"])
+@cases("template", ["{run_id}/*.out", "slurm-{run_id}.out", "*/x/{run_id}.out"])
 def test_where_logs_of_very_many_runs_are_kept_the_newest_are_found(tmp_path: Path, template: str) -> None:
     for number in range(40):
         path = tmp_path / template.replace("{run_id}", f"r{number}").replace("*", "0")
@@ -71,7 +72,7 @@ def test_runs_are_found_by_their_files(logs: Path) -> None:
     assert list(Template.parse(f"{logs}/slurm-%j.out").runs()) == []
 
 
-@pytest.mark.parametrize("text", ["relative/{run_id}", "/logs/../{run_id}", "/logs/{what}"])
+@cases("text", ["relative/{run_id}", "/logs/../{run_id}", "/logs/{what}"])
 def test_what_is_no_template_is_named(text: str) -> None:
     with pytest.raises(InvalidTemplate, match=r"expected an absolute path|none of"):
         Template.parse(text)

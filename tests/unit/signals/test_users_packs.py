@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.cli import main
 from trainwarden.signals.pack import load_pack
 
@@ -35,7 +36,7 @@ def test_a_file_for_monitoring_and_restarts_is_a_pack_without_a_warning(tmp_path
     assert pack.inactivity_threshold_seconds == 77
 
 
-@pytest.mark.parametrize(
+@cases(
     ("signal", "action"),
     [
         ("metadata: {error_type: oom}", "stop"),

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.clients.slurm.hostlist import expand_hostlist
 
 LISTS = {
@@ -20,14 +21,12 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("text", LISTS)
+@cases("text", LISTS)
 def test_a_list_becomes_its_names(text: str) -> None:
     assert list(expand_hostlist(text)) == LISTS[text]
 
 
-@pytest.mark.parametrize(
-    "text", ["n[1-", "n[a-b]", "n[1-2]]", "n[]", "n1 n2", ",n1", "n[[1]]", "n[1-2-3]", "n" + 9 * "[1]"]
-)
+@cases("text", ["n[1-", "n[a-b]", "n[1-2]]", "n[]", "n1 n2", ",n1", "n[[1]]", "n[1-2-3]", "n" + 9 * "[1]"])
 def test_another_text_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="nodes"):
         list(expand_hostlist(text))

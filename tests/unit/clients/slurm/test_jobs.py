@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.slurm.commands import exit_24_05, job_22_05, job_24_05
 from trainwarden.clients.slurm.fields import number
 from trainwarden.clients.slurm.jobs import JOB_STATES, InvalidRunMark, marked_run, read_job
@@ -22,7 +23,7 @@ def test_a_running_job_of_both_layouts(entry: dict[str, Any], gpus: int) -> None
     assert (job.ended, job.exit_code, job.exit_signal) == (None, None, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entry", "state", "code", "signal"),
     [
         (job_22_05(job_state="FAILED", exit_code=3 << 8), "failed", 3, 0),
@@ -40,7 +41,7 @@ def test_a_job_that_has_ended_states_how(entry: dict[str, Any], state: str, code
     assert (job.deadline, job.gpus) == (None, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "state"),
     [
         (["COMPLETING", "FAILED"], "completing"),
@@ -60,7 +61,7 @@ def test_flags_and_new_state_names_lead_to_one_state(said: object, state: str) -
     assert read_job(job_24_05(job_state=said)).state == state
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entry", "ours"),
     [
         (job_22_05(**HELD, state_description="job requeued in held state"), True),
@@ -82,7 +83,7 @@ def test_a_job_that_waits_has_not_started_though_slurm_states_when_it_means_to()
     assert job.reason == "Priority"
 
 
-@pytest.mark.parametrize(
+@cases(
     "nothing",
     [
         0,
@@ -98,7 +99,7 @@ def test_a_time_that_is_not_set_is_none(nothing: object) -> None:
     assert read_job(job_22_05(start_time=nothing, end_time=nothing)).started is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("comment", "run_id"),
     [
         ("trainwarden:a", "a"),
@@ -119,7 +120,7 @@ def test_the_comment_names_the_run(comment: object, run_id: str | None) -> None:
     assert (job.run_id, job.mark_problem) == (run_id, "")
 
 
-@pytest.mark.parametrize("comment", ["trainwarden:../etc", "trainwarden:", "trainwarden:a trainwarden:b"])
+@cases("comment", ["trainwarden:../etc", "trainwarden:", "trainwarden:a trainwarden:b"])
 def test_a_mark_that_names_no_single_run_is_none_and_has_a_reason(comment: str) -> None:
     with pytest.raises(InvalidRunMark):
         marked_run(comment)
@@ -128,7 +129,7 @@ def test_a_mark_that_names_no_single_run_is_none_and_has_a_reason(comment: str) 
     assert job.mark_problem
 
 
-@pytest.mark.parametrize(
+@cases(
     ("unset", "value"),
     [
         (None, 0),
@@ -154,13 +155,13 @@ def test_one_name_for_scontrol_or_none(layout: Any) -> None:
     assert several.target is None
 
 
-@pytest.mark.parametrize("job_id", [None, 0, "12", True, {"set": False}])
+@cases("job_id", [None, 0, "12", True, {"set": False}])
 def test_a_record_without_an_id_is_an_error(job_id: Any) -> None:
     with pytest.raises(ValueError, match="expected a number"):
         read_job(job_22_05(job_id=job_id))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tres", "detail", "gpus"),
     [
         ("cpu=1,gres/gpu=4", ["gpu:2(IDX:0-1)"], 4),
@@ -174,7 +175,7 @@ def test_gpus_are_counted_where_slurm_names_them(tres: str, detail: Any, gpus: i
     assert read_job(job_22_05(tres_alloc_str=tres, gres_detail=detail)).gpus == gpus
 
 
-@pytest.mark.parametrize("value", [65534, 65535, 0xFFFFFFFE, 0xFFFFFFFF, 2**64 - 2, -2, 4294967294.0])
+@cases("value", [65534, 65535, 0xFFFFFFFE, 0xFFFFFFFF, 2**64 - 2, -2, 4294967294.0])
 def test_what_slurm_has_no_value_for_is_none(value: float) -> None:
     job = read_job(job_24_05(restart_cnt=value, node_count=None))
     assert job.restarts is None
@@ -188,7 +189,7 @@ def test_gpus_without_a_value_are_none() -> None:
     assert read_job(job_22_05(tres_alloc_str="", gres_detail=["gpu:18446744073709551614"])).gpus == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "queue_id"),
     [
         ({}, "4714"),
@@ -205,7 +206,7 @@ def test_a_job_has_the_id_that_squeue_shows_beside_its_own(changes: dict[str, An
     assert (job.job_id, job.queue_id) == ("4714", queue_id)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mark", "fields", "run_id"),
     [
         ("%x-%j", {}, "train-1"),

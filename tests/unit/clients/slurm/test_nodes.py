@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.slurm.commands import node_22_05, node_24_05
 from trainwarden.clients.slurm.nodes import NODE_STATES, read_node
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entry", "state"),
     [
         (node_22_05(), "mixed"),
@@ -49,7 +50,7 @@ def test_a_node_is_in_one_state(entry: dict[str, Any], state: str) -> None:
     assert read_node(entry).state == state
 
 
-@pytest.mark.parametrize(
+@cases(
     "entry",
     [
         node_22_05(state_flags=["DRAIN"], reason="bad gpu", reason_set_by_user="root", reason_changed_at=1795271879),
@@ -77,7 +78,7 @@ def test_the_reason_that_stays_behind_on_a_node_at_work_is_none() -> None:
     assert (node.reason, node.since) == ("", None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gres", "used", "gpus", "allocated"),
     [
         ("gpu:4", "gpu:3", 4, 3),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.slurm.commands import job_22_05, job_24_05
 from trainwarden.clients.slurm.jobs import read_job
 from trainwarden.clients.slurm.output_paths import output_paths
@@ -13,7 +14,7 @@ from trainwarden.clients.slurm.output_paths import output_paths
 _PLACE = {"current_working_directory": "/home/alice/train", "batch_host": "n1.cluster"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "expected"),
     [
         ("out.log", "/home/alice/train/out.log"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.clients.slurm.record_stream import AnswerErrors, read_records
 
 RECORDS: list[Any] = [
@@ -32,8 +33,8 @@ def read(answer: Any, size: int = 7) -> list[Any]:
     return list(read_records(cut(data, size), "jobs"))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 1 << 20])
-@pytest.mark.parametrize(
+@cases("size", [1, 2, 3, 5, 64, 1 << 20])
+@cases(
     "answer",
     [
         {"meta": {"jobs": [9]}, "errors": [], "jobs": RECORDS},
@@ -63,7 +64,7 @@ def test_errors_count_wherever_they_stand(where: str) -> None:
         read({**errors, **jobs} if where == "before" else {**jobs, **errors})
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         b"",

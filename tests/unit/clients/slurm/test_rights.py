@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.clients.slurm.rights import read_rights, read_settings
 
 CONFIGURATION = """\
@@ -18,7 +17,7 @@ Cgroup Support Configuration:
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uid", "accounted", "own", "of_account", "all_jobs", "drain"),
     [
         (1000, "ops|None|", True, False, False, False),
