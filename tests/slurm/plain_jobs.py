@@ -25,6 +25,9 @@ for _ in $(seq 20); do step=$((step + 1)); echo "step $step/10000 | loss 2.$step
 ON = """\
 while true; do step=$((step + 1)); echo "step $step/10000 | loss 2.$step | lr 0.001"; sleep 0.5; done
 """
+FIRST = '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] && '
+# Takes a second of CPU time, as the start of any training does: SLURM shows whole seconds.
+LOAD = 'until [ "$(cut -d" " -f14 /proc/$$/stat)" -gt 120 ]; do for ((n = 0; n < 20000; n++)); do :; done; done\n'
 # For a script that ends soon: a job that ends before the scheduler is first asked has no record, and one that ends
 # before it is marked is not restarted.
 UNTIL_MARKED = 'until scontrol show job "$SLURM_JOB_ID" | grep -q Comment=trainwarden:; do sleep 0.2; done\n'
@@ -107,7 +110,7 @@ class PlainJobs:
 
 @contextmanager
 def watched_jobs(watched: WatchedCluster, folder: Path, rules: str) -> Iterator[PlainJobs]:
-    """`trainwarden slurm watch` with these rules while the block runs, and the services of `watched` around it."""
+    """`trainwarden slurm watch` with these rules while the block runs: on a shared cluster they name the jobs."""
     configuration = folder / "jobs.yml"
     configuration.write_text(f"runs_dir: {watched.runs}\nmark: true\nmarked: false\njobs:\n{rules}", encoding="utf-8")
     configuration.chmod(0o600)
@@ -115,7 +118,6 @@ def watched_jobs(watched: WatchedCluster, folder: Path, rules: str) -> Iterator[
     process = None
     jobs = PlainJobs(watched, folder)
     try:
-        watched.start()
         with (folder / "watch.log").open("wb") as log:
             process = subprocess.Popen(
                 [*command, f"--slurm-bin-dir={watched.cluster.bin}"], env=watched.cluster.environment, stderr=log
@@ -129,4 +131,3 @@ def watched_jobs(watched: WatchedCluster, folder: Path, rules: str) -> Iterator[
             process.wait(60)
         if jobs.ids:
             watched.cluster.run("scancel", *map(str, jobs.ids.values()))
-        watched.stop()

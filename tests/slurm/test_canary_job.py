@@ -12,23 +12,22 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import Cluster
-from tests.slurm.watched_cluster import WatchedCluster
+from tests.slurm.programs import Programs
+from tests.slurm.watched_cluster import WatchedCluster, running_watched_cluster
 from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 from trainwarden_remediator.canary_job.canary_job import RUN_ID
 
-pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.nightly, pytest.mark.timeout(600),
+]  # fmt: skip
 
 
 @pytest.fixture
-def watched(cluster: Cluster, tools: Tools, tmp_path: Path) -> Iterator[WatchedCluster]:
-    """The cluster with all of Trainwarden around it, whose remediator otherwise observes."""
-    started = WatchedCluster(cluster, tools, tmp_path, "--canary", "--mode-of-action=observe")
-    try:
-        started.start()
+def watched(slurm_programs: Programs, tools: Tools, tmp_path: Path) -> Iterator[WatchedCluster]:
+    """A cluster with all of Trainwarden around it, whose remediator otherwise observes."""
+    with running_watched_cluster(slurm_programs, tools, tmp_path, "--canary", "--mode-of-action=observe") as started:
         yield started
-    finally:
-        started.stop()
 
 
 @contextmanager
@@ -71,5 +70,5 @@ def test_it_is_healed_after_a_crash_and_after_a_hang_by_one_job(watched: Watched
             assert jobs_of(cluster) == [job_id]
     assert watched.metric("trainwarden_remediator_canary_last_healed_timestamp_seconds") >= healed["updated"]
     # It breaks on schedule: no news to people.
-    assert [message.text for message in watched.sink.messages if RUN_ID in json.dumps(message.payload)] == []
+    assert [message for message in watched.messages() if RUN_ID in json.dumps(message)] == []
     cluster.run("scancel", str(job_id))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import running_cluster
 from tests.slurm.programs import Programs
 from tests.slurm.training_job import ENDLESS, EXAMPLE
-from tests.slurm.watched_cluster import OwnWatchedCluster, WatchedCluster
+from tests.slurm.watched_cluster import OwnWatchedCluster, WatchedCluster, running_watched_cluster
 from tests.waiting import wait_until
 from trainwarden.record.rank import read_rank
 from trainwarden.stack.binaries import Tools
@@ -26,13 +25,8 @@ def watched(
     slurm_programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OwnWatchedCluster]:
     """A cluster with all of Trainwarden around it, whose controller and whose remediator stand still or die."""
-    with running_cluster(slurm_programs) as cluster:
-        started = OwnWatchedCluster(cluster, tools, tmp_path_factory.mktemp("watched"))
-        try:
-            started.start()
-            yield started
-        finally:
-            started.stop()
+    with running_watched_cluster(slurm_programs, tools, tmp_path_factory.mktemp("watched")) as started:
+        yield started
 
 
 def test_a_remediator_that_is_killed_while_it_ends_an_attempt_gives_one_start_when_it_is_back(

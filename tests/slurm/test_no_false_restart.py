@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.slurm.cluster import running_cluster
 from tests.slurm.plain_jobs import ON, STEPS, PlainJobs, watched_jobs
 from tests.slurm.programs import Programs
-from tests.slurm.watched_cluster import WatchedCluster
+from tests.slurm.watched_cluster import running_watched_cluster
 from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 
@@ -43,8 +42,8 @@ def jobs(slurm_programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPa
     """Both of them."""
     folder = tmp_path_factory.mktemp("half-hour")
     with (
-        running_cluster(slurm_programs) as cluster,
-        watched_jobs(WatchedCluster(cluster, tools, folder), folder, RULES) as found,
+        running_watched_cluster(slurm_programs, tools, folder) as watched,
+        watched_jobs(watched, folder, RULES) as found,
     ):
         found.submit("healthy", STEPS + ON)
         found.submit("buffered", BUFFERED)

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.slurm.cluster import running_cluster
 from tests.slurm.plain_jobs import NCCL, ON, STEPS, UNTIL_MARKED, PlainJobs, watched_jobs
 from tests.slurm.programs import Programs
-from tests.slurm.watched_cluster import WatchedCluster
+from tests.slurm.watched_cluster import running_watched_cluster
 from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 
-pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.nightly, pytest.mark.timeout(600),
+]  # fmt: skip
 
 _NAN = 'echo "step 21/10000 | loss nan | lr 0.001"; echo "RuntimeError: found NaN in local forward loss" >&2; exit 1\n'
 # As users of the SLURM log monitor have it, in a folder of their own.
@@ -49,15 +50,14 @@ def jobs(slurm_programs: Programs, tools: Tools, tmp_path_factory: pytest.TempPa
     """All of them, submitted at once."""
     folder = tmp_path_factory.mktemp("endings")
     signals = folder / "signals/mine.yaml"
-    signals.parent.mkdir()
-    signals.write_text(_SIGNALS, encoding="utf-8")
     rules = f"  - {{match: {{name: quiet}}, run_id: '%x', signals: {signals}}}\n"
     rules += "  - {match: {name: sweep}, run_id: '%x_%a'}\n"
     rules += _RULE % ", ".join([*(name for name in _JOBS if name != "quiet"), "lost"])
     with (
-        running_cluster(slurm_programs, _SETTINGS, _PARTITIONS) as cluster,
-        watched_jobs(WatchedCluster(cluster, tools, folder, log_roots=[signals.parent]), folder, rules) as found,
+        running_watched_cluster(slurm_programs, tools, folder, settings=_SETTINGS, partitions=_PARTITIONS) as watched,
+        watched_jobs(watched, folder, rules) as found,
     ):
+        signals.write_text(_SIGNALS, encoding="utf-8")
         for name, (text, *options) in _JOBS.items():
             found.submit(name, text, *options)
         yield found
@@ -137,14 +137,12 @@ def test_an_adopted_job_is_restarted_and_watched_on(jobs: PlainJobs) -> None:
     assert "run adopted: cancelled" in (jobs.folder / "adopt.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.nightly
 def test_a_time_limit_is_no_failure(jobs: PlainJobs) -> None:
     """SLURM's shortest limit is a minute."""
     jobs.wait_for_end("limited", "cancelled, time limit", seconds=240)
     left_alone(jobs, "limited", "cancelled", starts=1)
 
 
-@pytest.mark.nightly
 def test_each_of_a_hundred_tasks_of_an_array_is_a_run_of_one_attempt(jobs: PlainJobs) -> None:
     jobs.submit("sweep", "#!/bin/sh\necho 'step 9/9 | loss 2.0'\n", "--array=1-100", "--overcommit")
     names = [f"sweep_{task}" for task in range(1, 101)]
@@ -159,7 +157,6 @@ def test_each_of_a_hundred_tasks_of_an_array_is_a_run_of_one_attempt(jobs: Plain
     assert len(list(jobs.watched.runs.glob("sweep*"))) == 100
 
 
-@pytest.mark.nightly
 def test_a_job_whose_node_is_lost_is_left_to_slurm_which_requeues_it(jobs: PlainJobs) -> None:
     cluster = jobs.watched.cluster
     # It has the node for itself, where no other test has ended it.

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.session import shared
-from tests.slurm.cluster import Cluster, OwnCluster
+from tests.slurm.cluster import Cluster, OwnCluster, running_cluster
+from tests.slurm.programs import Programs
 from tests.slurm.training_job import ROOT, TrainingJob, submit
 from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerClient
@@ -321,6 +322,20 @@ class OwnWatchedCluster(WatchedCluster):
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def running_watched_cluster(
+    programs: Programs, tools: Tools, folder: Path, *flags: str, **of_the_cluster: Any
+) -> Iterator[OwnWatchedCluster]:
+    """A cluster of one's own with the services around it; both are stopped however the block ends."""
+    with running_cluster(programs, **of_the_cluster) as cluster:
+        watched = OwnWatchedCluster(cluster, tools, folder, *flags)
+        try:
+            watched.start()
+            yield watched
+        finally:
+            watched.stop()
 
 
 _of_the_session: list[subprocess.Popen[bytes]] = []
