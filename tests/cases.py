@@ -21,7 +21,10 @@ LONGEST_NAME = 200
 
 
 def cases(
-    names: str | Sequence[str], rows: Iterable[Any], ids: Callable[[Any], object] | Iterable[object] = repr
+    names: str | Sequence[str],
+    rows: Iterable[Any],
+    ids: Callable[[Any], object] | Iterable[object] = repr,
+    **made: Callable[[Path], Any],
 ) -> Callable[[Test], Test]:
     """Make one test of a function and a table, for what is cheap; `pytest.mark.parametrize` makes one of each row.
 
@@ -32,6 +35,7 @@ def cases(
         names: of the arguments that a row holds, as a sequence or with commas between them; one name: a row is a value.
         rows: the table.
         ids: how a row is called in a failure: a name for each, or what makes one of a value.
+        made: arguments that are made anew for each row, of a folder of its own: by what.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     table = [_values(row, single=len(arguments) == 1) for row in rows]
@@ -41,6 +45,9 @@ def cases(
     assert all(len(row) == len(arguments) for row in table), "a row has too many values, or too few"
 
     def decorate(test: Test) -> Test:
+        wanted = [name for name in inspect.signature(test).parameters if name not in arguments]
+        asked_for = [name for name in dict.fromkeys([*wanted, *(["tmp_path"] if made else [])]) if name not in made]
+
         @functools.wraps(test)
         def over_all_rows(**fixtures: Any) -> None:
             __tracebackhide__ = True
@@ -49,16 +56,17 @@ def cases(
                 with ExitStack() as stack:
                     own = _for_one_row(fixtures, number, stack)
                     try:
-                        test(**dict(zip(arguments, row, strict=True)), **own)
+                        own |= {name: make(own["tmp_path"]) for name, make in made.items()}
+                        test(**dict(zip(arguments, row, strict=True)), **{name: own[name] for name in wanted})
                     except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # the others are tested too
                         wrong.append((called[number][:LONGEST_NAME], _told(error), error))
             if wrong:
                 told = "\n\n".join(f"{name}\n{text}" for name, text, _ in wrong)
                 raise AssertionError(f"{len(wrong)} of {len(table)} rows are wrong:\n\n{told}") from wrong[0][2]
 
-        signature = inspect.signature(test)
-        kept = [each for name, each in signature.parameters.items() if name not in arguments]
-        over_all_rows.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        over_all_rows.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in asked_for]
+        )
         return over_all_rows
 
     return decorate

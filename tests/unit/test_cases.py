@@ -32,7 +32,7 @@ def test_any_exception_makes_a_row_wrong_and_the_next_is_tested() -> None:
         with pytest.raises(ZeroDivisionError):
             1 / number
 
-    with pytest.raises(AssertionError, match="one\n.*DID NOT RAISE"):
+    with pytest.raises(AssertionError, match=r"one\n.*DID NOT RAISE"):
         divide()
     assert tested == [0, 1]
 
@@ -52,6 +52,12 @@ def test_a_row_finds_nothing_of_the_row_before(
     monkeypatch.setenv("OF_A_ROW", value)
     print(value)
     logging.getLogger("a_row").warning(value)
+
+
+@cases("value", ["first", "second"], file=lambda folder: folder / "file")
+def test_what_is_made_for_a_row_is_made_in_a_folder_of_its_own(value: str, file: Path) -> None:
+    assert not file.exists()
+    file.touch()
 
 
 def test_a_table_without_rows_or_with_an_odd_row_is_refused() -> None:
