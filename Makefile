@@ -5,15 +5,17 @@ PYTHON_3_11 ?= $(shell python3.11 -c 'print("python3.11")' 2>/dev/null || echo $
 SCENARIO ?= hang
 STALL_SECONDS ?= 15
 KEEP ?=
+# Tests of one file share what they start, so a file stays with one worker.
 PYTEST_ARGS ?= -n 2 --dist loadfile
-# Half of all tests' time is spent waiting for services: more workers than cores, and those tests first. With four on
-# two cores, these are half idle for the first minutes.
-TEST_ARGS ?= -n 6 --dist loadfile --no-loadscope-reorder
-COMPAT_SUITE ?= sid
-FAST_TESTS ?= tests/unit tests/docs
+# A third of all tests' time is spent waiting for services: more workers than cores, and those tests first.
+TEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
+FAST_TESTS ?= tests/unit tests/docs tests/contracts tests/compat
+# The distributions of Debian with the oldest and the newest Prometheus and Alertmanager that are supported.
+TOOLS_SUITES ?= bookworm sid
 # The other scenarios differ in what the library records, whatever the version of Prometheus.
 COMPAT_DEMO := tests/e2e/test_demo.py::test_the_outcome_is_the_promised_one_and_nothing_is_left_behind[hang]
-BUT ?=
+# What `make test-nightly` runs, one after the other.
+NIGHTLY ?= test-rest test-compat test-ray-oldest test-pythons coverage
 
 SHELL := bash
 # The tests start some thousand processes: each would compile the project anew.
@@ -24,7 +26,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-nightly test-pythons test-compat test-ray-oldest coverage test-integrations bench lint format docs site golden lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-nightly test-rest test-pythons test-compat test-ray-oldest coverage \
+  test-integrations bench lint format docs contracts site golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,17 +37,23 @@ help: ## Show this help
 demo: $(VENV)/ready ## Break a real training and watch it being noticed, reported and brought back
 	@SCENARIO='$(SCENARIO)' DRIVER='$(DRIVER)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
-test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
+test: $(VENV)/ready ## Run what a change breaks in ordinary ways, with real Prometheus, Alertmanager, SLURM and Ray
 	@# Compiles the tests once, half of them on each core: the workers begin together, and each would compile them all.
 	@$(BIN)/python -m pytest --collect-only --quiet tests/unit > /dev/null & \
 	  $(BIN)/python -m pytest --collect-only --quiet tests --ignore tests/unit > /dev/null; wait
 	$(BIN)/python -m pytest -m "not nightly" $(TEST_ARGS)
 
-test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
-	$(BIN)/python -m pytest $(FAST_TESTS) -m "not process and not tools and not slow and not nightly" $(PYTEST_ARGS)
+test-fast: $(VENV)/ready ## Run the tests that start no process and no service: about a minute
+	$(BIN)/python -m pytest $(FAST_TESTS) -m "not process and not tools and not slurm and not ray and not e2e and not slow and not nightly" $(PYTEST_ARGS)
 
-test-nightly: $(VENV)/ready ## Run what `make test` leaves out: broken rules, long random histories, deaths at every point
-	$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+# All parts run, whatever the one before found.
+test-nightly: ## Run the rest: hostile input in full, every crash point, broken rules, other versions of everything
+	@failed=""; for part in $(NIGHTLY); do \
+	  echo "== make $$part: $$(date -u +%H:%M:%S)"; $(MAKE) --no-print-directory $$part </dev/null || failed="$$failed $$part"; \
+	done; [ -z "$$failed" ] || { echo "make: these fail:$$failed" >&2; exit 1; }
+
+test-rest: $(VENV)/ready ## Run the tests that `make test` leaves out
+	$(BIN)/python -m pytest -m nightly $(TEST_ARGS)
 
 # Branches of decisions, scanner and record are covered to 95 %; the rest is shown, not judged.
 coverage: $(VENV)/ready ## Measure which branches the unit tests cover; fail below 95 % of decisions, scanner and record
@@ -52,22 +61,22 @@ coverage: $(VENV)/ready ## Measure which branches the unit tests cover; fail bel
 	$(BIN)/python -m pytest tests/unit tests/docs -m "not nightly" --cov --cov-report= $(PYTEST_ARGS)
 	@.ci/coverage $(BIN)/coverage
 
-# Each in an environment of its own, .venv-3.10 to .venv-3.13; all of them run, whatever the one before said.
-test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is here (BUT=3.11: with the others)
-	@pythons="$$(.ci/pythons $(BUT))" || exit; failed=""; \
+# Each in an environment of its own, .venv-3.10 to .venv-3.13; all of them run, whatever the one before found.
+test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is here (PYTHONS=ends: the oldest and the newest)
+	@pythons="$$(.ci/pythons $(PYTHONS))" || exit; failed=""; \
 	while read -r version python; do \
-	  [ -n "$$version" ] || continue; \
 	  echo "== Python $$version"; \
 	  $(MAKE) --no-print-directory PYTHON="$$python" VENV=".venv-$$version" test-fast </dev/null || failed="$$failed $$version"; \
 	done <<< "$$pythons"; \
 	[ -z "$$failed" ] || { echo "make: the fast tests fail with Python$$failed" >&2; exit 1; }
 
-# The files of promtool are run with the newest Prometheus by .github/workflows/rules.yml.
 # What runs neither a Prometheus nor an Alertmanager is the same with any version of theirs.
-test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
-	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
-	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "tools and not nightly" $(TEST_ARGS) \
-	  tests/rules tests/incidents tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)'
+test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the oldest and the newest Prometheus and Alertmanager
+	@failed=""; for suite in $(TOOLS_SUITES); do \
+	  $(BIN)/python -m trainwarden.stack.binaries --suite $$suite && \
+	  TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$$suite $(BIN)/python -m pytest -m "tools and not nightly" $(TEST_ARGS) \
+	    tests/rules tests/incidents tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)' || failed="$$failed $$suite"; \
+	done; [ -z "$$failed" ] || { echo "make: the tests fail with the tools of$$failed" >&2; exit 1; }
 
 # One head at a time: each takes a gigabyte of memory, and a core while it starts.
 test-ray-oldest: $(VENV)/ready ## Repeat the tests with a real Ray, the long ones too, with the oldest that is supported
@@ -101,6 +110,9 @@ docs: $(VENV)/ready ## Make the generated pages and the generated module of patt
 	$(BIN)/python -m tests.rules.scenarios rules/tests
 	$(BIN)/python -m tests.incidents.document > docs/detection.md
 	$(BIN)/python -m grafana.source
+
+contracts: $(VENV)/ready ## Write the contracts anew as text; read the diff, and tell users of it in CHANGELOG.md
+	$(BIN)/python -m tests.contracts
 
 site: $(VENV)/ready ## Build the documentation site in build/site; fail on a link or an anchor that leads nowhere
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
