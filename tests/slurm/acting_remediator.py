@@ -15,6 +15,7 @@ from trainwarden_remediator.act.capture import Capturer
 from trainwarden_remediator.drivers.slurm import SlurmDriver
 from trainwarden_remediator.drivers.slurm_access import slurm_client
 from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
+from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
 from trainwarden_remediator.policies.limits import Limits
@@ -108,6 +109,23 @@ class ActingRemediator(acting_remediator.ActingRemediator[Training]):
         wait_until(lambda: training.starts == [0], lambda: f"the first start\n{self.cluster.logs()}")
         self.trainings.append(training)
         return training
+
+    def queue(self, run_id: str) -> dict[str, str]:
+        """The jobs of a run that have not ended, by id, with their states."""
+        lines = self.cluster.run("squeue", "--noheader", "--format=%i %T %k").splitlines()
+        marked = [line.split(maxsplit=2) for line in lines if f"trainwarden:{run_id}" in line.split()]
+        return {each[0]: each[1] for each in marked}
+
+    def came_back_once(self, training: Training) -> int:
+        """Check that two jobs have started, once each, and that nothing of the run is left held; return the second."""
+        [incident] = self.incidents(training)
+        assert incident.state is State.DONE, self.report()
+        jobs = [job_id for job_id, _ in training.starts_of_jobs]
+        assert len(jobs) == 2, self.report()
+        assert jobs[0] == training.job_id
+        assert incident.successor == str(jobs[1]), self.report()
+        assert self.queue(training.run_id) == {str(jobs[1]): "RUNNING"}, self.report()
+        return jobs[1]
 
     def report(self) -> str:
         lines = [f"{each.run_id} starts {each.starts} {self.cluster.job(each.job_id)}" for each in self.trainings]

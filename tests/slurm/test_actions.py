@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -79,20 +78,3 @@ def test_each_saved_checkpoint_is_evaluated_by_one_job_of_the_runs_user(cluster:
     wait_until(cluster.in_state(job_id, "COMPLETED"), "the evaluation ends")
     assert evaluations.evaluated == [f"{tmp_path}/step_500 500 {os.getuid()} none"]
     assert f"Comment=trainwarden-action:{claim['id']}" in cluster.run("scontrol", "show", "job", str(job_id))
-
-
-def test_a_controller_that_answers_too_late_leads_to_no_second_job(cluster: Cluster, tmp_path: Path) -> None:
-    evaluations = Evaluations(cluster, tmp_path)
-    evaluations.look()
-    evaluations.saved(500)
-    os.kill(cluster.slurmctld, signal.SIGSTOP)
-    try:
-        evaluations.look()
-    finally:
-        os.kill(cluster.slurmctld, signal.SIGCONT)
-    evaluations.look()
-    (claim,) = evaluations.claims()
-    assert claim["state"] == "in_doubt"
-    assert "exit status 1" in claim["detail"]  # sbatch's own, not the time limit of the action
-    jobs = cluster.run("squeue", "--states=all", "--noheader", "--format=%k").splitlines()
-    assert jobs.count(f"trainwarden-action:{claim['id']}") <= 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import NODES, SPARE, Cluster
 from tests.users import NOBODY, needs_root
 from tests.waiting import wait_until
 from trainwarden.clients.slurm.client import SlurmClient, UnreadableRecord, find_commands
@@ -52,7 +52,7 @@ def driver(cluster: Cluster) -> SlurmDriver:
 def submit(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:
     script = tmp_path / "job.sbatch"
     script.write_text("#!/bin/sh\n#SBATCH --output=/dev/null\nexec sleep 600\n", encoding="utf-8")
-    return lambda *options: str(cluster.submit(script, options=["--comment=mine, trainwarden:run-1", *options]))
+    return lambda *options: str(cluster.submit(script, options=["--comment=mine, trainwarden:client", *options]))
 
 
 def _reading(driver: SlurmDriver, job_id: str, *states: JobState) -> ScheduledJob:
@@ -67,10 +67,10 @@ def _reading(driver: SlurmDriver, job_id: str, *states: JobState) -> ScheduledJo
 def test_nodes_and_jobs_are_read_one_by_one(client: SlurmClient, submit: Callable[..., str], cluster: Cluster) -> None:
     job_id = submit("--hold", '--job-name=a\tb "c" ]}')
     nodes, jobs = list(client.nodes()), list(client.jobs())
-    assert sorted(node.name for node in nodes if isinstance(node, SlurmNode)) == ["n1", "n2", "n3"]
+    assert {node.name for node in nodes if isinstance(node, SlurmNode)} == {*NODES, *SPARE}
     assert not any(isinstance(record, UnreadableRecord) for record in [*nodes, *jobs])
     (job,) = (job for job in jobs if isinstance(job, SlurmJob) and job.job_id == job_id)
-    assert (job.name, job.run_id, job.state, job.held) == ('a\tb "c" ]}', "run-1", "pending", True)
+    assert (job.name, job.run_id, job.state, job.held) == ('a\tb "c" ]}', "client", "pending", True)
     assert job.held_by_requeue is False
     assert job_id in {each.job_id for each in client.jobs(job_id) if isinstance(each, SlurmJob)}
     cluster.run("scancel", job_id)
@@ -80,8 +80,8 @@ def test_a_job_is_read_and_replaced_by_its_next_start(
     driver: SlurmDriver, client: SlurmClient, submit: Callable[..., str], cluster: Cluster
 ) -> None:
     job_id = submit()
-    assert _reading(driver, job_id, JobState.RUNNING).run_id == "run-1"
-    target = RestartTarget("incident", "run-1", job_id, 0, "why")
+    assert _reading(driver, job_id, JobState.RUNNING).run_id == "client"
+    target = RestartTarget("incident", "client", job_id, 0, "why")
     assert driver.prepare(target).outcome is CallOutcome.ACCEPTED
     held = _reading(driver, job_id, JobState.HELD)
     assert (held.generation, held.refusal) == (1, None)
@@ -115,7 +115,7 @@ def test_a_job_that_is_held_for_an_incident_of_a_lost_database_is_released_and_a
         _reading(driver, job_id, JobState.RUNNING)
     cluster.run("scontrol", "requeuehold", persons)
     for job_id in (held, both):
-        assert driver.prepare(RestartTarget("lost", "run-1", job_id, 0, "why")).outcome is CallOutcome.ACCEPTED
+        assert driver.prepare(RestartTarget("lost", "client", job_id, 0, "why")).outcome is CallOutcome.ACCEPTED
     assert _reading(driver, held, JobState.HELD).hold_of == "lost"
     _reading(driver, both, JobState.HELD)
     cluster.run("scontrol", "hold", both)
@@ -125,7 +125,8 @@ def test_a_job_that_is_held_for_an_incident_of_a_lost_database_is_released_and_a
     world = World(clock, nothing, nothing, {"slurm": driver.snapshot()}, Records(None))
     timers = Timers(store.transactions, clock)
     Sweeper(world, store, timers, doubt_window=0).sweep()
-    [swept] = store.open_incidents()
+    # Other tests may have a job held just now.
+    [swept] = [each for each in store.open_incidents() if each.job_id in (held, persons, both)]
     assert (swept.job_id, swept.state) == (held, State.COMMITTED)
     actor = Actor(world, store, lambda _policy: None)
     calls: ThreadedCalls[Answer] = ThreadedCalls(1, lambda: None)
@@ -147,7 +148,7 @@ def test_a_job_is_restarted_on_another_node_and_may_use_the_old_one_again_later(
     job_id = submit("--exclude=n3")
     _reading(driver, job_id, JobState.RUNNING)
     (before,) = (job for job in client.jobs() if isinstance(job, SlurmJob) and job.job_id == job_id)
-    target = RestartTarget("incident", "run-1", job_id, 0, "why", exclude_nodes=(before.node_list,))
+    target = RestartTarget("incident", "client", job_id, 0, "why", exclude_nodes=(before.node_list,))
     assert driver.snapshot().prepare(target).outcome is CallOutcome.ACCEPTED
     _reading(driver, job_id, JobState.HELD)
     assert driver.snapshot().commit(replace(target, exclude_nodes=("n9",))).outcome is CallOutcome.REFUSED
@@ -177,7 +178,7 @@ def test_the_doctor_names_the_rights_and_what_stands_in_the_way_of_each_job(
     assert "hold, edit and requeue its own jobs: yes" in told
     assert "slurmctld forgets an ended job after 3600 s (MinJobAge)" in told
     lost = "could NOT be brought back\n  - job"
-    assert f"slurm job {marked} of run run-1: {lost} {marked} was submitted with --no-requeue" in told
+    assert f"slurm job {marked} of run client: {lost} {marked} was submitted with --no-requeue" in told
     assert f"slurm job {unmarked} of run ?: {lost} {unmarked} has no mark" in told
     for job_id in (marked, unmarked):
         assert _reading(driver, job_id, JobState.RUNNING).generation == 0
@@ -191,11 +192,11 @@ def test_a_job_that_slurm_does_not_have_is_absent(driver: SlurmDriver) -> None:
 def test_jobs_that_wait_for_a_job_go_on_waiting_while_it_is_requeued(
     driver: SlurmDriver, submit: Callable[..., str], cluster: Cluster
 ) -> None:
-    first = submit("--job-name=chain", "--dependency=singleton")
+    first = submit("--job-name=client-chain", "--dependency=singleton")
     _reading(driver, first, JobState.RUNNING)
     dependencies = (f"afterany:{first}", f"afterok:{first}", f"afternotok:{first}", "singleton")
-    chain = [submit("--job-name=chain", f"--dependency={dependency}") for dependency in dependencies]
-    target = RestartTarget("incident", "run-1", first, 0, "why")
+    chain = [submit("--job-name=client-chain", f"--dependency={dependency}") for dependency in dependencies]
+    target = RestartTarget("incident", "client", first, 0, "why")
     assert successor(_reading(driver, first, JobState.RUNNING), _listed(driver, first, *chain)) is None
     assert driver.prepare(target).outcome is CallOutcome.ACCEPTED
     _reading(driver, first, JobState.HELD)
@@ -214,9 +215,9 @@ def test_a_job_that_has_failed_is_ended_and_says_whose_hold_its_next_start_is(
     """SLURM changes the comment of no job that has ended."""
     script = tmp_path / "fails.sbatch"
     script.write_text("#!/bin/sh\n#SBATCH --output=/dev/null\nsleep 2; exit 3\n", encoding="utf-8")
-    failed = str(cluster.submit(script, options=["--comment=trainwarden:run-1"]))
+    failed = str(cluster.submit(script, options=["--comment=trainwarden:client"]))
     _reading(driver, failed, JobState.FAILED)
-    target = RestartTarget("incident", "run-1", failed, 0, "why")
+    target = RestartTarget("incident", "client", failed, 0, "why")
     assert driver.snapshot().prepare(target).outcome is CallOutcome.ACCEPTED
     held = _reading(driver, failed, JobState.HELD)
     assert (held.hold_of, held.held_by_requeue, held.generation) == ("incident", True, 1)
@@ -228,7 +229,7 @@ def test_a_run_that_the_next_job_of_its_chain_goes_on_with_is_left_to_it(
 ) -> None:
     script = tmp_path / "fails.sbatch"
     script.write_text("#!/bin/sh\n#SBATCH --output=/dev/null\nsleep 2; exit 3\n", encoding="utf-8")
-    failed = str(cluster.submit(script, options=["--comment=trainwarden:run-1"]))
+    failed = str(cluster.submit(script, options=["--comment=trainwarden:client"]))
     follower = submit(f"--dependency=afterany:{failed}")
     ended = _reading(driver, failed, JobState.FAILED)
     _reading(driver, follower, JobState.RUNNING)
@@ -277,11 +278,11 @@ def test_tasks_of_an_array_are_distinguished(
     assert rest.refusal == f"job {array} stands for several array tasks"
     refusal = successor(_reading(driver, task.job_id, JobState.RUNNING), _listed(driver, task.job_id, array))
     assert isinstance(refusal, Refuse), "the next task would start in the place of this one"
-    assert driver.prepare(RestartTarget("incident", "run-1", task.job_id, 0, "why")).detail.endswith(
+    assert driver.prepare(RestartTarget("incident", "client", task.job_id, 0, "why")).detail.endswith(
         f"requeuehold Incomplete {array}_0: status 0"
     )
     assert _reading(driver, task.job_id, JobState.HELD).hold_of == "incident"
     others = [job for job in client.jobs() if isinstance(job, SlurmJob) and job.queue_id.startswith(f"{array}_")]
     assert {job.restarts for job in others if job.job_id != task.job_id} == {0}
-    assert driver.commit(RestartTarget("incident", "run-1", task.job_id, 0, "why")).outcome is CallOutcome.ACCEPTED
+    assert driver.commit(RestartTarget("incident", "client", task.job_id, 0, "why")).outcome is CallOutcome.ACCEPTED
     cluster.run("scancel", array)

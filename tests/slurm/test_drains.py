@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.slurm.cluster import NODES, Cluster
+from tests.slurm.cluster import DRAINED, Cluster
 from tests.waiting import wait_until
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.act.drains import Drains, read_nodes
@@ -47,13 +47,13 @@ class Evidence:
 
 @pytest.fixture
 def evidence(cluster: Cluster) -> Iterator[Evidence]:
-    """Before and afterwards all nodes are idle."""
-    wait_for(cluster, "idle", *NODES)
+    """Before and afterwards the nodes are idle."""
+    wait_for(cluster, "idle", *DRAINED)
     yield Evidence()
     for name, node in nodes(cluster).items():
         if node.reason:
             cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
-    wait_for(cluster, "idle", *NODES)
+    wait_for(cluster, "idle", *DRAINED)
 
 
 def wait_for(cluster: Cluster, state: str, *names: str) -> None:
@@ -67,10 +67,10 @@ def wait_for(cluster: Cluster, state: str, *names: str) -> None:
 
 
 def nodes(cluster: Cluster) -> dict[str, SlurmNode]:
-    """The nodes as SLURM shows them."""
+    """The nodes of these tests as SLURM shows them."""
     found = read_nodes(slurm_client(cluster.bin, 20))
     assert isinstance(found, list), found
-    return {node.name: node for node in found}
+    return {node.name: node for node in found if node.name in DRAINED}
 
 
 def drains(cluster: Cluster, evidence: Evidence, at_most: int = 2) -> Drains:
@@ -79,37 +79,37 @@ def drains(cluster: Cluster, evidence: Evidence, at_most: int = 2) -> Drains:
 
 
 def test_a_broken_node_is_drained_and_resumed_when_that_is_over(cluster: Cluster, evidence: Evidence) -> None:
-    evidence.wanted = {"n1": Exclusion("i-1", evidence.time + 3600)}
+    evidence.wanted = {"s1": Exclusion("i-1", evidence.time + 3600)}
     [change] = drains(cluster, evidence).reconcile()
-    assert (change.node, change.resume) == ("n1", False)
-    node = nodes(cluster)["n1"]
+    assert (change.node, change.resume) == ("s1", False)
+    node = nodes(cluster)["s1"]
     assert (node.state, node.reason) == ("drained", "trainwarden: incident i-1, until 2027-01-15T09:00:00Z")
     assert drains(cluster, evidence).reconcile() == []
     evidence.wanted = {}  # the job that was restarted is gone
     assert drains(cluster, evidence).reconcile() == []
     evidence.time += 3601
     assert [each.resume for each in drains(cluster, evidence).reconcile()] == [True]
-    wait_for(cluster, "idle", "n1")
+    wait_for(cluster, "idle", "s1")
 
 
 def test_a_persons_reason_is_neither_replaced_nor_resumed(cluster: Cluster, evidence: Evidence) -> None:
-    evidence.wanted = {node: Exclusion("i-1", evidence.time + 3600) for node in ("n1", "n2")}
-    cluster.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=bad DIMM, ticket 5")
-    assert [each.node for each in drains(cluster, evidence).reconcile()] == ["n2"]
-    cluster.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=mine now")
+    evidence.wanted = {node: Exclusion("i-1", evidence.time + 3600) for node in ("s1", "s2")}
+    cluster.run("scontrol", "update", "NodeName=s1", "State=DRAIN", "Reason=bad DIMM, ticket 5")
+    assert [each.node for each in drains(cluster, evidence).reconcile()] == ["s2"]
+    cluster.run("scontrol", "update", "NodeName=s2", "State=DRAIN", "Reason=mine now")
     evidence.time += 3601
     assert drains(cluster, evidence).reconcile() == []
-    arguments = ["--driver=slurm", f"--slurm-bin-dir={cluster.bin}", "undrain", "n1", "n2"]
+    arguments = ["--driver=slurm", f"--slurm-bin-dir={cluster.bin}", "undrain", "s1", "s2"]
     assert main(arguments) == 1
     found = nodes(cluster)
-    assert [(found[name].state, found[name].reason) for name in ("n1", "n2")] == [
+    assert [(found[name].state, found[name].reason) for name in ("s1", "s2")] == [
         ("drained", "bad DIMM, ticket 5"),
         ("drained", "mine now"),
     ]
 
 
 def test_no_more_nodes_are_drained_than_allowed_and_none_by_default(cluster: Cluster, evidence: Evidence) -> None:
-    evidence.wanted = {node: Exclusion("i-1", None) for node in NODES}
+    evidence.wanted = {node: Exclusion("i-1", None) for node in DRAINED}
     assert drains(cluster, evidence, at_most=0).reconcile() == []
     drains(cluster, evidence).reconcile()
     drains(cluster, evidence).reconcile()
@@ -119,7 +119,7 @@ def test_no_more_nodes_are_drained_than_allowed_and_none_by_default(cluster: Clu
 
 
 def test_a_person_resumes_our_drain_by_the_command(cluster: Cluster, evidence: Evidence) -> None:
-    evidence.wanted = {"n1": Exclusion("i-1", None)}
+    evidence.wanted = {"s1": Exclusion("i-1", None)}
     drains(cluster, evidence).reconcile()
-    assert main(["--driver=slurm", f"--slurm-bin-dir={cluster.bin}", "undrain", "n1"]) == 0
-    wait_for(cluster, "idle", "n1")
+    assert main(["--driver=slurm", f"--slurm-bin-dir={cluster.bin}", "undrain", "s1"]) == 0
+    wait_for(cluster, "idle", "s1")

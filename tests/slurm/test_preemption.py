@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.acting_remediator import ActingRemediator, Training
-from tests.slurm.cluster import Cluster, running_cluster
-from tests.slurm.programs import Programs
+from tests.slurm.cluster import TAKEN, Cluster
 from tests.waiting import wait_until
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden_remediator.incidents.incident import State
@@ -20,19 +19,10 @@ from trainwarden_remediator.incidents.incident import State
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def shared_cluster(slurm_programs: Programs) -> Iterator[Cluster]:
-    """A cluster whose partition `urgent` takes nodes from the others."""
-    settings = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
-    partitions = [f"{mode.lower()} PriorityTier=1 PreemptMode={mode}" for mode in ("REQUEUE", "CANCEL")]
-    with running_cluster(slurm_programs, settings, [*partitions, "urgent PriorityTier=10 PreemptMode=OFF"]) as started:
-        yield started
-
-
 @pytest.fixture
-def acting(shared_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
-    """The remediator on that cluster."""
-    made = ActingRemediator(shared_cluster, tmp_path / "state")
+def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+    """The remediator on the cluster of all tests."""
+    made = ActingRemediator(cluster, tmp_path / "state")
     try:
         yield made
     finally:
@@ -41,7 +31,7 @@ def acting(shared_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator
 
 def take_node(acting: ActingRemediator) -> Training:
     """Submit a job that needs the node of the others, and has priority."""
-    urgent = acting.submit("urgent", "--partition=urgent", "--nodelist=n1", "--exclusive")
+    urgent = acting.submit("preempts", "--partition=urgent", f"--nodelist={TAKEN[0]}", "--exclusive")
     urgent.alerts = False
     return urgent
 
@@ -56,9 +46,11 @@ def closed_without_a_call(acting: ActingRemediator, training: Training, why: str
     assert acting.store.past_restarts(training.run_id, "") == []
 
 
-@pytest.mark.parametrize("failure", [None, UNKNOWN_END, "peer_reset"])
+@pytest.mark.parametrize(
+    "failure", [None, *(pytest.param(each, marks=pytest.mark.nightly) for each in (UNKNOWN_END, "peer_reset"))]
+)
 def test_a_preempted_job_that_is_cancelled_is_left(acting: ActingRemediator, failure: str | None) -> None:
-    training = acting.submit("run-1", "--partition=cancel", "--nodelist=n1", "--exclusive")
+    training = acting.submit("preempted-cancelled", "--partition=cancel", f"--nodelist={TAKEN[0]}", "--exclusive")
     training.failure, training.alerts = failure, False
     take_node(acting)
     training.alerts = True
@@ -67,7 +59,7 @@ def test_a_preempted_job_that_is_cancelled_is_left(acting: ActingRemediator, fai
 
 
 def test_a_preempted_job_that_slurm_requeues_is_left_to_slurm(acting: ActingRemediator) -> None:
-    training = acting.submit("run-1", "--partition=requeue", "--nodelist=n1", "--exclusive")
+    training = acting.submit("preempted-requeued", "--partition=requeue", f"--nodelist={TAKEN[0]}", "--exclusive")
     training.alerts = False
     urgent = take_node(acting)
     training.alerts = True
@@ -80,7 +72,7 @@ def test_a_preempted_job_that_slurm_requeues_is_left_to_slurm(acting: ActingReme
 @pytest.mark.nightly
 def test_a_job_that_cannot_start_again_before_its_deadline_is_not_ended(acting: ActingRemediator) -> None:
     """SLURM would end it as DEADLINE, as it does where somebody else requeues it."""
-    training = acting.submit("run-1", "--time=2", "--deadline=now+122seconds")
+    training = acting.submit("preempted-deadline", "--time=2", "--deadline=now+122seconds")
     training.alerts = False
     wait_until(lambda: _room(acting, training) < 120, acting.report)
     training.alerts = True
@@ -102,9 +94,9 @@ def _room(acting: ActingRemediator, training: Training) -> float:
 @pytest.mark.nightly
 def test_a_limit_is_no_failure_where_the_ranks_were_ended_by_it(acting: ActingRemediator) -> None:
     """SLURM's shortest limit is a minute. Where the end was not recorded, the policy for stalls decides."""
-    limited = acting.submit("limited", "--time=1", "--overcommit")
-    silent = acting.submit("silent", "--time=1", "--overcommit")
-    late = acting.submit("late", "--overcommit", "--deadline=now+70seconds")
+    limited = acting.submit("preempted-limited", "--time=1", "--overcommit")
+    silent = acting.submit("preempted-silent", "--time=1", "--overcommit")
+    late = acting.submit("preempted-late", "--overcommit", "--deadline=now+70seconds")
     limited.failure, late.failure = UNKNOWN_END, UNKNOWN_END
     limited.alerts = silent.alerts = late.alerts = False
     for each in (limited, silent):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.acting_remediator import ActingRemediator, Training
+from tests.slurm.acting_remediator import ActingRemediator
 from tests.slurm.cluster import Cluster
 from tests.waiting import wait_until
 from trainwarden_remediator.drivers.driver import ScheduledJob
@@ -38,25 +35,6 @@ def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
         made.close()
 
 
-def queue(cluster: Cluster, run_id: str) -> dict[str, str]:
-    """The jobs of a run that have not ended, by id, with their states."""
-    lines = cluster.run("squeue", "--noheader", "--format=%i %T %k").splitlines()
-    marked = [line.split(maxsplit=2) for line in lines if f"trainwarden:{run_id}" in line.split()]
-    return {each[0]: each[1] for each in marked}
-
-
-def came_back_once(acting: ActingRemediator, training: Training) -> int:
-    """Check that two jobs have started, once each, and that nothing of the run is left held; return the second."""
-    [incident] = acting.incidents(training)
-    assert incident.state is State.DONE, acting.report()
-    jobs = [job_id for job_id, _ in training.starts_of_jobs]
-    assert len(jobs) == 2, acting.report()
-    assert jobs[0] == training.job_id
-    assert incident.successor == str(jobs[1]), acting.report()
-    assert queue(acting.cluster, training.run_id) == {str(jobs[1]): "RUNNING"}, acting.report()
-    return jobs[1]
-
-
 def kept(cluster: Cluster, job_id: int) -> list[str]:
     return _KEPT.findall(cluster.run("scontrol", "show", "job", str(job_id)))
 
@@ -66,69 +44,52 @@ def test_a_job_that_hangs_comes_back_as_it_was_and_says_what_it_replaces(
 ) -> None:
     out = f"--output={tmp_path}/%x-out.txt"
     asked = (*ASKED, out, "--job-name=a job", "--mail-type=END", f"--chdir={tmp_path}")
-    training = acting.submit("again", "--no-requeue", *asked)
+    training = acting.submit("resubmit-again", "--no-requeue", *asked)
     before = kept(acting.cluster, training.job_id)
     acting.until(lambda: acting.over(training))
-    new = came_back_once(acting, training)
+    new = acting.came_back_once(training)
     assert kept(acting.cluster, new) == before
     shown = acting.cluster.run("scontrol", "show", "job", str(new))
     [incident] = acting.incidents(training)
-    assert f"trainwarden:again {SUBMITTED_MARK}{incident.id} trainwarden-replaces:{training.job_id}" in shown
-    log = [event.detail for event in acting.store.with_events("again")[0][1]]
+    assert f"trainwarden:resubmit-again {SUBMITTED_MARK}{incident.id} trainwarden-replaces:{training.job_id}" in shown
+    log = [event.detail for event in acting.store.with_events("resubmit-again")[0][1]]
     assert any(f"job {training.job_id} comes back as job {new}" in detail for detail in log), log
     pid = training.file.read_text(encoding="utf-8").splitlines()[-1].split()[1]
     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    assert b"TRAINWARDEN_RUN_ID=again" in variables
+    assert b"TRAINWARDEN_RUN_ID=resubmit-again" in variables
     assert not [each for each in variables if each.startswith((b"TZ=", b"LC_ALL="))], "of this process's commands"
 
 
 def test_a_job_that_has_failed_comes_back(acting: ActingRemediator) -> None:
-    training = acting.submit("failed", "--no-requeue")
+    training = acting.submit("resubmit-failed", "--no-requeue")
     training.failure = "python_exception"
     training.end(3)
     wait_until(acting.cluster.in_state(training.job_id, "FAILED"), "the end of the job")
     training.file.with_suffix(".end").unlink()
     acting.until(lambda: acting.over(training))
-    came_back_once(acting, training)
+    acting.came_back_once(training)
     assert [call.verb for call in acting.store.calls.of_job("slurm", str(training.job_id))] == ["submit", "commit"]
 
 
-@pytest.mark.parametrize("point", ["prepare: before call", "submit: before call", "commit: before call"])
-def test_a_controller_that_gives_no_answer_leads_to_one_start(acting: ActingRemediator, point: str) -> None:
-    """The commands give up before it goes on, and their calls take effect when it does."""
-    training = acting.submit(f"silent-{point.partition(':')[0]}", "--no-requeue")
-    pid = acting.cluster.slurmctld
-
-    def stop() -> None:
-        os.kill(pid, signal.SIGSTOP)
-        timer = threading.Timer(14.0, os.kill, (pid, signal.SIGCONT))
-        timer.start()
-
-    acting.at[point] = stop
-    acting.until(lambda: acting.over(training), 180)
-    assert acting.at == {}
-    came_back_once(acting, training)
-
-
 def test_of_two_jobs_with_one_token_one_is_kept_and_the_other_is_cancelled(acting: ActingRemediator) -> None:
-    training = acting.submit("twice", "--no-requeue")
+    training = acting.submit("resubmit-twice", "--no-requeue")
 
     def submit_another() -> None:
         [incident] = acting.store.open_incidents()
-        script = acting.folder / "twice.sbatch"
-        comment = f"--comment=trainwarden:twice {SUBMITTED_MARK}{incident.id}"
+        script = acting.folder / "resubmit-twice.sbatch"
+        comment = f"--comment=trainwarden:resubmit-twice {SUBMITTED_MARK}{incident.id}"
         acting.cluster.submit(script, options=["--hold", "--no-requeue", comment])
 
     acting.at["submit: after call"] = submit_another
     acting.until(lambda: acting.over(training))
-    came_back_once(acting, training)
+    acting.came_back_once(training)
 
 
 def test_a_persons_cancel_of_the_held_job_is_the_last_word(acting: ActingRemediator) -> None:
-    training = acting.submit("unwanted", "--no-requeue")
+    training = acting.submit("resubmit-unwanted", "--no-requeue")
 
     def cancel() -> None:
-        [held] = [each for each, state in queue(acting.cluster, "unwanted").items() if state == "PENDING"]
+        [held] = [each for each, state in acting.queue("resubmit-unwanted").items() if state == "PENDING"]
         acting.cluster.run("scancel", held)
 
     acting.at["submit: after call"] = cancel
@@ -136,19 +97,19 @@ def test_a_persons_cancel_of_the_held_job_is_the_last_word(acting: ActingRemedia
     [incident] = acting.incidents(training)
     assert incident.state is State.ADOPTED, acting.report()
     assert len(training.starts) == 1
-    assert queue(acting.cluster, "unwanted") == {}
+    assert acting.queue("resubmit-unwanted") == {}
 
 
 def test_a_chain_that_would_go_on_beside_the_new_job_is_left_alone(acting: ActingRemediator) -> None:
-    training = acting.submit("chain", "--no-requeue")
-    script = acting.folder / "chain.sbatch"
-    options = ["--comment=trainwarden:chain", f"--dependency=afterany:{training.job_id}"]
+    training = acting.submit("resubmit-chain", "--no-requeue")
+    script = acting.folder / "resubmit-chain.sbatch"
+    options = ["--comment=trainwarden:resubmit-chain", f"--dependency=afterany:{training.job_id}"]
     waits = acting.cluster.submit(script, options=options)
     try:
         acting.until(lambda: acting.over(training))
         [incident] = acting.incidents(training)
         assert f"job {waits} is marked with the run too and waits" in incident.reason
-        assert queue(acting.cluster, "chain")[str(training.job_id)] == "RUNNING"
+        assert acting.queue("resubmit-chain")[str(training.job_id)] == "RUNNING"
     finally:
         acting.cluster.run("scancel", str(waits))
 
@@ -156,13 +117,13 @@ def test_a_chain_that_would_go_on_beside_the_new_job_is_left_alone(acting: Actin
 def test_a_job_that_needs_the_success_of_the_old_one_waits_for_the_new_one(
     acting: ActingRemediator, tmp_path: Path
 ) -> None:
-    training = acting.submit("needed", "--no-requeue")
+    training = acting.submit("resubmit-needed", "--no-requeue")
     script = tmp_path / "evaluate.sbatch"
     script.write_text(f"#!/bin/sh\ntouch {tmp_path}/evaluated\n", encoding="utf-8")
     waits = acting.cluster.submit(script, options=[f"--dependency=afterok:{training.job_id}", "--output=/dev/null"])
     acting.until(lambda: acting.over(training))
-    new = came_back_once(acting, training)
-    log = "\n".join(event.detail for event in acting.store.with_events("needed")[0][1])
+    new = acting.came_back_once(training)
+    log = "\n".join(event.detail for event in acting.store.with_events("resubmit-needed")[0][1])
     assert f"job {waits} waits for the success of job {training.job_id}, and is pointed at job {new}" in log
     assert f"Dependency=afterok:{new}(unfulfilled)" in acting.cluster.run("scontrol", "show", "job", str(waits))
     training.end(0)
@@ -194,7 +155,7 @@ def test_a_job_that_would_begin_or_be_cancelled_with_the_end_of_the_old_one_is_n
         assert (incident.state, incident.paging) == (State.ESCALATED, True), acting.report()
         assert f"job {waits} waits for the " in incident.reason
         assert reason in incident.reason
-        assert queue(acting.cluster, run_id) == {str(training.job_id): "RUNNING"}
+        assert acting.queue(run_id) == {str(training.job_id): "RUNNING"}
         found = acting.cluster.job(waits)
         assert found is not None
         assert found.state == "PENDING"
@@ -203,7 +164,7 @@ def test_a_job_that_would_begin_or_be_cancelled_with_the_end_of_the_old_one_is_n
 
 
 def test_a_task_of_an_array_is_refused_with_the_reason(acting: ActingRemediator) -> None:
-    training = acting.submit("array", "--no-requeue", "--array=3")
+    training = acting.submit("resubmit-array", "--no-requeue", "--array=3")
     reading = acting.driver.snapshot().job(str(training.job_id))
     assert isinstance(reading, ScheduledJob)
     assert "is a task of an array" in (reading.refusal or "")
