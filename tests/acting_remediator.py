@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import pytest
+
 from tests.waiting import wait_until
 from trainwarden_remediator.act.act import Actor, Answer
 from trainwarden_remediator.act.calls import ThreadedCalls
@@ -39,6 +41,10 @@ from trainwarden_remediator.worker import Worker
 DOUBT_SECONDS = 4.0
 # Between two rounds: each asks the scheduler for all jobs.
 ROUND_SECONDS = 0.4
+
+
+class Killed(BaseException):
+    """Kill -9, as far as a test inside one process can have it."""
 
 
 @dataclass
@@ -146,6 +152,18 @@ class ActingRemediator(Generic[T]):
         self.worker.tick()
         return True
 
+    def die_at(self, point: str, training: T) -> None:
+        """Go on until this remediator is killed at a named point of a restart; its database is free then."""
+
+        def die() -> None:
+            raise Killed(point)
+
+        # The call runs in a thread of its own, in which the exception ends; nothing is recorded after it.
+        self.at[point] = die
+        with pytest.raises(Killed):
+            self.until(lambda: self.over(training))
+        self.engine.dispose()
+
     def incidents(self, training: T) -> list[Incident]:
         """All incidents of a run."""
         return self.store.of_run(training.run_id)
@@ -205,7 +223,7 @@ class ActingRemediator(Generic[T]):
 
 
 def settle(remediators: Sequence[ActingRemediator[T]], seconds: float = 150.0) -> None:
-    """Go on with all of them at once until each run's incidents are over. What is not over in time, its test reports."""
+    """Go on with all at once until the incidents of each run are over. What is not over in time, its test reports."""
     left = list(remediators)
 
     def probe() -> bool:

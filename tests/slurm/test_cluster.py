@@ -52,6 +52,7 @@ def test_a_requeued_job_starts_again_with_the_same_id_within_seconds(cluster: Cl
     cluster.run("scancel", str(job_id))
 
 
+@pytest.mark.nightly
 def test_stopping_a_cluster_leaves_no_process_of_a_running_job(slurm_programs: Programs, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with running_cluster(slurm_programs) as own:
