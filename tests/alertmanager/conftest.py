@@ -1,4 +1,4 @@
-"""One Alertmanager for all tests of a file: each has clusters of its own."""
+"""One Alertmanager for all tests of a session: each has clusters of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.alertmanager.running import alertmanager as running_alertmanager
 from trainwarden.stack.binaries import Tools
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
     """The shipped configuration in a real Alertmanager; only warnings wait no longer than the others."""
     folder = tmp_path_factory.mktemp("alertmanager")

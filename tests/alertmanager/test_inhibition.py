@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
-from itertools import combinations, count
+from itertools import combinations, count, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.alertmanager.running import ROOT, SHIPPED, Alertmanager, alertmanager, firing
+from tests.offenders import assert_none
 from tests.rules.rule_files import ALERTS, NAMES
 from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerClient
@@ -26,11 +26,11 @@ SEVERITIES = ["none", "info", "warning", "critical"]
 ACTED_ON = 'remediate="true"'
 MATCHER = re.compile(r'(\w+)(=~|!=|=)"([^"]*)"')
 
-of_rules = pytest.mark.parametrize(
-    "rule",
-    CONFIGURATION["inhibit_rules"],
-    ids=lambda rule: rule["source_matchers"][0] + "," + rule["source_matchers"][1],
-)
+# Each inhibition by what it names as its cause and its symptom.
+TITLED = [
+    (f"{', '.join(rule['source_matchers'])} hides {', '.join(rule['target_matchers'])}", rule)
+    for rule in CONFIGURATION["inhibit_rules"]
+]
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,15 @@ def test_what_a_symptom_states_its_cause_states_too() -> None:
     assert not lost
 
 
-@pytest.mark.parametrize("key", LOST)
-def test_no_fact_is_given_up_in_vain(key: tuple[str, str]) -> None:
-    hidden = [edge.symptom for edge in declared() if edge.cause == key[0] and key[1] in ("", edge.symptom)]
-    stated = set().union(*(shown(each) for each in hidden))
-    assert LOST[key][0] <= stated - shown(key[0])
+def test_no_fact_is_given_up_in_vain() -> None:
+    def in_vain() -> Iterator[str]:
+        for (cause, symptom), (labels, _) in LOST.items():
+            hidden = [edge.symptom for edge in declared() if edge.cause == cause and symptom in ("", edge.symptom)]
+            stated = set().union(*(shown(each) for each in hidden))
+            for label in sorted(labels - (stated - shown(cause))):
+                yield f"{cause} hides {symptom or 'any symptom'}: {label} is not lost"
+
+    assert_none(in_vain())
 
 
 def test_every_alert_of_a_rule_exists() -> None:
@@ -187,27 +191,40 @@ def test_what_hides_a_symptom_hides_what_that_hides() -> None:
                 assert (cause, symptom) in edges, f"{cause} hides {middle}, which hides {symptom}"
 
 
-@of_rules
-def test_both_sides_name_what_is_to_be_equal_and_no_alert_is_on_both(rule: dict[str, Any]) -> None:
-    assert rule["equal"][0] == "cluster"
-    assert len(rule["equal"]) > 1
-    for label in rule["equal"][1:]:
-        assert f'{label}!=""' in rule["source_matchers"]
-        assert f'{label}!=""' in rule["target_matchers"]
-    assert not set(names(rule["source_matchers"])) & set(names(rule["target_matchers"]))
+def test_both_sides_name_what_is_to_be_equal_and_no_alert_is_on_both() -> None:
+    def wrong() -> Iterator[str]:
+        for title, rule in TITLED:
+            first, *others = rule["equal"]
+            if first != "cluster" or not others:
+                yield f"{title}: equal are {rule['equal']}, expected cluster and more"
+            for label, side in product(others, ("source_matchers", "target_matchers")):
+                if f'{label}!=""' not in rule[side]:
+                    yield f'{title}: without {label}!="" alerts that lack it are equal'
+            for name in set(names(rule["source_matchers"])) & set(names(rule["target_matchers"])):
+                yield f"{title}: {name} is on both sides"
+
+    assert_none(wrong())
 
 
-@of_rules
-def test_what_the_remediator_acts_on_is_hidden_only_by_what_it_acts_on(rule: dict[str, Any]) -> None:
-    assert 'remediate!="true"' in rule["target_matchers"] or 'remediate="true"' in rule["source_matchers"]
+def test_what_the_remediator_acts_on_is_hidden_only_by_what_it_acts_on() -> None:
+    assert_none(
+        title
+        for title, rule in TITLED
+        if 'remediate!="true"' not in rule["target_matchers"] and 'remediate="true"' not in rule["source_matchers"]
+    )
 
 
-@of_rules
-def test_a_cause_is_as_severe_as_what_it_hides(rule: dict[str, Any]) -> None:
-    causes = [kind for kind in kinds() if kind["alertname"] in names(rule["source_matchers"])]
-    symptoms = [kind for kind in kinds() if kind["alertname"] in names(rule["target_matchers"])]
-    least = min(SEVERITIES.index(kind["severity"]) for kind in causes)
-    assert least >= max(SEVERITIES.index(kind["severity"]) for kind in symptoms)
+def test_a_cause_is_as_severe_as_what_it_hides() -> None:
+    def milder() -> Iterator[str]:
+        for title, rule in TITLED:
+            causes = [kind for kind in kinds() if kind["alertname"] in names(rule["source_matchers"])]
+            symptoms = [kind for kind in kinds() if kind["alertname"] in names(rule["target_matchers"])]
+            least = min(SEVERITIES.index(kind["severity"]) for kind in causes)
+            most = max(SEVERITIES.index(kind["severity"]) for kind in symptoms)
+            if least < most:
+                yield f"{title}: {SEVERITIES[least]} hides {SEVERITIES[most]}"
+
+    assert_none(milder())
 
 
 def test_a_cause_arrives_before_its_symptom_is_sent() -> None:
@@ -328,27 +345,27 @@ def test_every_ordered_pair_of_alerts_in_a_real_alertmanager(tools: Tools, tmp_p
     assert not wrong
 
 
+ELSEWHERE: dict[str, dict[str, str]] = {
+    "another cluster": {"cluster": "another than"},
+    "another run and node": dict.fromkeys(EVERYWHERE, "there"),
+    "no place": dict.fromkeys(EVERYWHERE, ""),
+}
+
+
 @pytest.mark.tools
-@pytest.mark.parametrize(
-    ("case", "change"),
-    [
-        ("another cluster", {"cluster": "another than"}),
-        ("another run and node", dict.fromkeys(EVERYWHERE, "there")),
-        ("no place", dict.fromkeys(EVERYWHERE, "")),
-    ],
-)
-def test_a_cause_elsewhere_hides_nothing(quiet: Alertmanager, case: str, change: dict[str, str]) -> None:
-    sent = {}
-    for number, edge in enumerate(declared()):
-        for kind in kinds():
-            if kind["alertname"] == edge.symptom:
-                here = dict.fromkeys(EVERYWHERE, "") if "" in change.values() else EVERYWHERE
-                sent[f"{case} {number} symptom {kind}"] = {**kind, **here, "cluster": f"{case} {number}"}
-            if kind["alertname"] == edge.cause:
-                where = {**EVERYWHERE, "cluster": case, **change}
-                where["cluster"] += f" {number}"
-                sent[f"{case} {number} cause {kind}"] = {**kind, **where}
-    assert not [each for each, suppressed in states(quiet, sent).items() if suppressed]
+def test_a_cause_elsewhere_hides_nothing(quiet: Alertmanager) -> None:
+    for case, change in ELSEWHERE.items():
+        sent = {}
+        for number, edge in enumerate(declared()):
+            for kind in kinds():
+                if kind["alertname"] == edge.symptom:
+                    here = dict.fromkeys(EVERYWHERE, "") if "" in change.values() else EVERYWHERE
+                    sent[f"{case} {number} symptom {kind}"] = {**kind, **here, "cluster": f"{case} {number}"}
+                if kind["alertname"] == edge.cause:
+                    where = {**EVERYWHERE, "cluster": case, **change}
+                    where["cluster"] += f" {number}"
+                    sent[f"{case} {number} cause {kind}"] = {**kind, **where}
+        assert_none(each for each, suppressed in states(quiet, sent).items() if suppressed)
 
 
 @pytest.mark.tools

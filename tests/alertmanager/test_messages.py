@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -160,24 +162,29 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(HOSTILE)))
-def test_hostile_values_arrive_as_bounded_text(alertmanager: Alertmanager, place: int) -> None:
-    evil, cluster = HOSTILE[place], f"c-evil-{place}"
-    alertmanager.send(
-        "TrainRunStalled",
-        {**dict.fromkeys(STALLED, evil), "remediation": evil},
-        cluster=cluster,
-        run_id=evil,
-        node=evil,
-        gpu=evil,
-        device=evil,
-        rank=evil,
-        error_type=evil,
-        failure_mode=evil,
-        severity="critical",
-        remediate="true",
-    )
-    (message,) = wait_until(lambda: alertmanager.messages_of(cluster))
+def test_hostile_values_arrive_as_bounded_text(alertmanager: Alertmanager) -> None:
+    for place, evil in enumerate(HOSTILE):
+        alertmanager.send(
+            "TrainRunStalled",
+            {**dict.fromkeys(STALLED, evil), "remediation": evil},
+            cluster=f"c-evil-{place}",
+            run_id=evil,
+            node=evil,
+            gpu=evil,
+            device=evil,
+            rank=evil,
+            error_type=evil,
+            failure_mode=evil,
+            severity="critical",
+            remediate="true",
+        )
+    for place, evil in enumerate(HOSTILE):
+        (message,) = wait_until(lambda: alertmanager.messages_of(f"c-evil-{place}"))  # noqa: B023
+        assert_bounded(alertmanager, message, evil, f"c-evil-{place}")
+
+
+def assert_bounded(alertmanager: Alertmanager, message: Message, evil: str, cluster: str) -> None:
+    """Assert that a message is text, as long as Slack takes, with no links but its own."""
     attachment = message.payload["attachments"][0]
     allowed = {"Runbook", "S3 Console", "Dashboard", "Query", "Silence this run", "Hold remediation", "Alertmanager"}
     for part in ("title", "fallback", "text", "title_link"):
@@ -376,6 +383,17 @@ def test_an_end_reaches_the_remediator_and_reads_as_no_more_than_an_end(alertman
 
 def rendered(tools: Tools, template: str, notification: dict[str, Any], folder: Path) -> str:
     """Return what amtool makes of a template and a notification, as a real Alertmanager sent it to a webhook."""
+    (text,) = rendered_by_all(tools, [template], notification, folder)
+    return text
+
+
+# No text of a test has it.
+_BETWEEN = "<between two templates>"
+
+
+def rendered_by_all(tools: Tools, templates: Sequence[str], notification: dict[str, Any], folder: Path) -> list[str]:
+    """Return what amtool makes of each template in one call."""
+    texts = [f'{{{{ template "{template}" . }}}}' for template in templates]
     data = folder / "data.json"
     data.write_text(json.dumps(notification), encoding="utf-8")
     done = subprocess.run(
@@ -384,7 +402,7 @@ def rendered(tools: Tools, template: str, notification: dict[str, Any], folder: 
             "template",
             "render",
             f"--template.glob={SHIPPED / 'templates' / '*.tmpl'}",
-            f'--template.text={{{{ template "{template}" . }}}}',
+            f"--template.text={_BETWEEN.join(texts)}",
             f"--template.data={data}",
         ],
         capture_output=True,
@@ -393,7 +411,7 @@ def rendered(tools: Tools, template: str, notification: dict[str, Any], folder: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.split(_BETWEEN)
 
 
 WIDE = {
@@ -403,14 +421,9 @@ WIDE = {
 }
 
 
-@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE)
-@pytest.mark.parametrize("number", [1, 3, 60])
-@pytest.mark.parametrize("long_labels", [False, True], ids=["short labels", "long labels"])
-def test_a_message_to_slack_has_as_many_bytes_as_it_takes_and_counts_what_is_left_out(
-    tools: Tools, tmp_path: Path, text: str, number: int, long_labels: bool
-) -> None:
+def wide(text: str, number: int, label: str) -> dict[str, Any]:
+    """A notification of so many alerts, whose texts and labels are long."""
     url = "https://console.example/" + "p/" * 480
-    label = text[:190] if long_labels else "n1"
     alerts = [
         {
             "status": "firing",
@@ -423,13 +436,21 @@ def test_a_message_to_slack_has_as_many_bytes_as_it_takes_and_counts_what_is_lef
         }
         for each in range(number)
     ]
-    data = {"status": "firing", "alerts": alerts, "commonLabels": {}, "groupLabels": {}, "externalURL": "http://am"}
-    shown = rendered(tools, "trainwarden.slack.text", data, tmp_path)
-    assert len(shown.encode()) < 8_000
-    full, listed = len(re.findall(r"^Run ID: ", shown, re.MULTILINE)), len(re.findall(r"^• ", shown, re.MULTILINE))
-    left_out = re.findall(r"^and (\d+) more: ", shown, re.MULTILINE)
-    assert full >= 1
-    assert full + listed + int(left_out[0] if left_out else 0) == number
+    return {"status": "firing", "alerts": alerts, "commonLabels": {}, "groupLabels": {}, "externalURL": "http://am"}
+
+
+def test_a_message_to_slack_has_as_many_bytes_as_it_takes_and_counts_what_is_left_out(
+    tools: Tools, tmp_path: Path
+) -> None:
+    for (name, text), number, is_long in product(WIDE.items(), (1, 3, 60), (False, True)):
+        label = text[:190] if is_long else "n1"
+        shown = rendered(tools, "trainwarden.slack.text", wide(text, number, label), tmp_path)
+        case = f"{number} alerts with texts {name}, label {label}"
+        assert len(shown.encode()) < 8_000, case
+        full, listed = len(re.findall(r"^Run ID: ", shown, re.MULTILINE)), len(re.findall(r"^• ", shown, re.MULTILINE))
+        left_out = re.findall(r"^and (\d+) more: ", shown, re.MULTILINE)
+        assert full >= 1, case
+        assert full + listed + int(left_out[0] if left_out else 0) == number, case
 
 
 def test_the_plain_message_holds_the_same_and_an_end_reads_as_an_end(
@@ -493,14 +514,16 @@ def test_the_plain_message_holds_the_same_and_an_end_reads_as_an_end(
     assert not PAST & {line.partition(":")[0] for line in text.splitlines()}
 
 
-@pytest.mark.parametrize("place", range(len(HOSTILE)))
-def test_a_plain_subject_is_what_a_topic_takes(tools: Tools, tmp_path: Path, place: int) -> None:
-    evil = HOSTILE[place]
-    labels = {"alertname": evil, "run_id": evil}
-    alert = {"status": "firing", "labels": labels, "annotations": {}, "startsAt": rfc3339(time.time())}
-    data = {"status": "firing", "alerts": [alert] * 1000, "commonLabels": labels, "groupLabels": {}}
-    assert re.fullmatch(r"\[FIRING\] [ -~]{1,88}", rendered(tools, "trainwarden.plain.subject", data, tmp_path))
-    assert len(rendered(tools, "trainwarden.plain.message", data, tmp_path)) < 40_000
+def test_a_plain_subject_is_what_a_topic_takes(tools: Tools, tmp_path: Path) -> None:
+    for evil in HOSTILE:
+        labels = {"alertname": evil, "run_id": evil}
+        alert = {"status": "firing", "labels": labels, "annotations": {}, "startsAt": rfc3339(time.time())}
+        data = {"status": "firing", "alerts": [alert] * 1000, "commonLabels": labels, "groupLabels": {}}
+        subject, message = rendered_by_all(
+            tools, ["trainwarden.plain.subject", "trainwarden.plain.message"], data, tmp_path
+        )
+        assert re.fullmatch(r"\[FIRING\] [ -~]{1,88}", subject), evil
+        assert len(message) < 40_000, evil
 
 
 RECORDED = sorted((Path(__file__).parent / "notifications").glob("*.json"))
@@ -542,31 +565,30 @@ def test_a_recorded_notification_reads_the_same_whatever_version_sent_it(
     assert over[-1] == still
 
 
-@of_recorded
-@pytest.mark.parametrize("place", range(len(HOSTILE)))
-def test_a_recorded_notification_with_hostile_values_stays_text(
-    tools: Tools, tmp_path: Path, path: Path, place: int
-) -> None:
-    for data in recorded(path):
-        for alert in data["alerts"]:
-            for part in ("labels", "annotations"):
-                kept = {"alertname", "severity", "remediate"}
-                alert[part] = {name: text if name in kept else HOSTILE[place] for name, text in alert[part].items()}
-        for template in ("trainwarden.slack.title", "trainwarden.slack.text", "trainwarden.slack.title_link"):
-            text = rendered(tools, template, data, tmp_path)
-            assert len(text) < 40_000
-            assert not re.search(r"<(?!https?://[^<>|]*\|[A-Za-z0-9 ]+>)|```|[\x00-\x09\x0b-\x1f]", text)
-        for line in rendered(tools, "trainwarden.plain.message", data, tmp_path).splitlines():
-            assert len(line) < 900
-            assert not re.search(r"[\x00-\x1f\u202e]", line)
+def test_a_recorded_notification_with_hostile_values_stays_text(tools: Tools, tmp_path: Path) -> None:
+    kept = {"alertname", "severity", "remediate"}
+    templates = [f"trainwarden.{each}" for each in ("slack.title", "slack.text", "slack.title_link", "plain.message")]
+    for path, evil in product(RECORDED, HOSTILE):
+        for data in recorded(path):
+            for alert in data["alerts"]:
+                for part in ("labels", "annotations"):
+                    alert[part] = {name: text if name in kept else evil for name, text in alert[part].items()}
+            *slack, plain = rendered_by_all(tools, templates, data, tmp_path)
+            for text in slack:
+                assert len(text) < 40_000, (path.stem, evil)
+                assert not re.search(r"<(?!https?://[^<>|]*\|[A-Za-z0-9 ]+>)|```|[\x00-\x09\x0b-\x1f]", text)
+            for line in plain.splitlines():
+                assert len(line) < 900, (path.stem, evil)
+                assert not re.search(r"[\x00-\x1f\u202e]", line)
 
 
-@pytest.mark.parametrize("template", ["trainwarden.slack.text", "trainwarden.plain.message"])
-@pytest.mark.parametrize(("subsystem", "line"), [("remediator", "Remediator: h:1"), ("exporter", "Exporter: h:1")])
-def test_an_alert_without_a_node_names_the_service_that_it_is_about(
-    tools: Tools, tmp_path: Path, template: str, subsystem: str, line: str
-) -> None:
-    labels = {"alertname": "TrainX", "instance": "h:1", "subsystem": subsystem, "severity": "critical"}
-    alert = {"status": "firing", "labels": labels, "annotations": {"summary": "s"}, "startsAt": "2026-01-01T00:00:00Z"}
-    notification = {"status": "firing", "externalURL": "http://am", "commonLabels": labels, "alerts": [alert]}
-    assert line in rendered(tools, template, notification, tmp_path).splitlines()
+def test_an_alert_without_a_node_names_the_service_that_it_is_about(tools: Tools, tmp_path: Path) -> None:
+    for subsystem, line in (("remediator", "Remediator: h:1"), ("exporter", "Exporter: h:1")):
+        labels = {"alertname": "TrainX", "instance": "h:1", "subsystem": subsystem, "severity": "critical"}
+        alert = {
+            "status": "firing", "labels": labels, "annotations": {"summary": "s"}, "startsAt": "2026-01-01T00:00:00Z"
+        }  # fmt: skip
+        notification = {"status": "firing", "externalURL": "http://am", "commonLabels": labels, "alerts": [alert]}
+        templates = ["trainwarden.slack.text", "trainwarden.plain.message"]
+        for text in rendered_by_all(tools, templates, notification, tmp_path):
+            assert line in text.splitlines()

@@ -74,12 +74,8 @@ def _cluster(name: str) -> str:
     return f"s3-{name}"
 
 
-@pytest.fixture(scope="module")
-def alerts(
-    tools: Tools, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, tuple[dict[str, str], dict[str, str]]]:
-    """The labels and annotations of each alert, as Prometheus makes them: promtool says what it has instead of none."""
-    folder = tmp_path_factory.mktemp("rules")
+def alerts(tools: Tools, folder: Path) -> Mapping[str, tuple[dict[str, str], dict[str, str]]]:
+    """Return labels and annotations of each alert by Prometheus: promtool says what it has instead of none."""
     series: list[tuple[str, str]] = []
     for name, second in ASKED.items():
         series += input_series(partial(_shown, name), second)
@@ -115,14 +111,18 @@ def _expected(name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ASKED)
 def test_a_message_about_a_record_in_s3_is_true_and_has_its_next_step(
-    alertmanager: Alertmanager, alerts: Mapping[str, tuple[dict[str, str], dict[str, str]]], name: str
+    alertmanager: Alertmanager, tools: Tools, tmp_path: Path
 ) -> None:
-    labels, annotations = alerts[name]
-    alertmanager.send(name, annotations, **{label: value for label, value in labels.items() if label != "alertname"})
-    (message,) = wait_until(lambda: alertmanager.messages_of(_cluster(name)))
-    lines = [line for line in message.text.splitlines()[1:-1] if not line.startswith(("Since: ", "Cluster: "))]
-    assert [f"# {name}", *lines] == _expected(name)
-    links = message.text.splitlines()[-1]
-    assert (f"<{CONSOLE}|S3 Console>" in links) == (name != "TrainS3Unreachable")
+    found = alerts(tools, tmp_path)
+    for name in ASKED:
+        labels, annotations = found[name]
+        alertmanager.send(
+            name, annotations, **{label: value for label, value in labels.items() if label != "alertname"}
+        )
+    for name in ASKED:
+        (message,) = wait_until(lambda: alertmanager.messages_of(_cluster(name)))  # noqa: B023
+        lines = [line for line in message.text.splitlines()[1:-1] if not line.startswith(("Since: ", "Cluster: "))]
+        assert [f"# {name}", *lines] == _expected(name)
+        links = message.text.splitlines()[-1]
+        assert (f"<{CONSOLE}|S3 Console>" in links) == (name != "TrainS3Unreachable"), name

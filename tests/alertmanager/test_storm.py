@@ -17,7 +17,7 @@ LOST = {"severity": "warning", "failure_mode": "crash", "remediate": "false"}
 ROUNDS = 3
 
 
-@pytest.mark.parametrize("runs", [60, 500])
+@pytest.mark.parametrize("runs", [60, pytest.param(500, marks=pytest.mark.nightly)])
 def test_a_storm_is_few_posts_to_slack_and_each_run_to_the_remediator(tools: Tools, tmp_path: Path, runs: int) -> None:
     with alertmanager(tools, tmp_path, edits={WARNINGS_WAIT: ""}) as running:
         for part in range(ROUNDS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from tests.incidents.document import document
 from tests.incidents.incidents import INCIDENTS, Incident
 from tests.incidents.timeline import assert_noticed, timeline
+from tests.offenders import assert_none
 from tests.rules.promtool import ROOT
 from trainwarden.stack.binaries import Tools
 
@@ -26,11 +28,16 @@ def test_an_incident_is_noticed_in_time_and_nothing_else_fires(
     assert_noticed(incident, timeline(tools.promtool, tmp_path, incident.page, incident.seconds))
 
 
-@pytest.mark.parametrize("incident", [each for each in INCIDENTS if each.restarts], ids=lambda each: each.name)
-def test_the_alert_that_restarts_a_run_meets_its_budget(incident: Incident) -> None:
-    assert incident.acted_on is not None
-    alert, seconds = incident.acted_on
-    assert incident.within[alert] <= seconds
+def test_the_alert_that_restarts_a_run_meets_its_budget() -> None:
+    def late() -> Iterator[str]:
+        for incident in INCIDENTS:
+            if incident.restarts:
+                assert incident.acted_on is not None, incident.name
+                alert, seconds = incident.acted_on
+                if incident.within[alert] > seconds:
+                    yield f"{incident.name}: {alert} within {incident.within[alert]} s, at most {seconds}"
+
+    assert_none(late())
 
 
 def test_the_remediator_has_an_alert_as_soon_as_the_page_states() -> None:

@@ -30,10 +30,16 @@ UNIT = ROOT / "deploy/systemd/trainwarden-exporter.service"
 MANIFEST = ROOT / "deploy/kubernetes/exporter.yaml"
 
 
-def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> None:
+def unit_of(text: str) -> configparser.ConfigParser:
+    """Return a unit of systemd, whose keys have capitals."""
     unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]  # keys of systemd have capitals
-    unit.read_string(UNIT.read_text(encoding="utf-8"))
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(text)
+    return unit
+
+
+def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> None:
+    unit = unit_of(UNIT.read_text(encoding="utf-8"))
     program, *arguments = unit["Service"]["ExecStart"].split()
     assert program.endswith("/trainwarden-exporter")
     build_parser().parse_args(arguments)
@@ -57,9 +63,7 @@ def test_the_exporter_under_its_unit_reads_where_all_users_of_a_node_write(monke
 
 def test_the_systemd_unit_of_the_remediator_starts_it_with_flags_that_there_are() -> None:
     text = (UNIT.parent / "trainwarden-remediator.service").read_text(encoding="utf-8")
-    unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
-    unit.read_string(text)
+    unit = unit_of(text)
     (example,) = re.findall(r'^#   FLAGS="(.*)"$', text, re.MULTILINE)
     program, *arguments = unit["Service"]["ExecStart"].split()
     assert program.endswith("/trainwarden-remediator")
@@ -70,9 +74,7 @@ def test_the_systemd_unit_of_the_remediator_starts_it_with_flags_that_there_are(
 
 
 def test_the_systemd_unit_of_actions_starts_them_with_flags_that_there_are() -> None:
-    unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
-    unit.read_string((UNIT.parent / "trainwarden-actions@.service").read_text(encoding="utf-8"))
+    unit = unit_of((UNIT.parent / "trainwarden-actions@.service").read_text(encoding="utf-8"))
     program, command, *arguments = unit["Service"]["ExecStart"].split()
     assert (Path(program).name, command) == ("trainwarden", "actions")
     build_parser_of_actions().parse_args(arguments)
@@ -80,9 +82,7 @@ def test_the_systemd_unit_of_actions_starts_them_with_flags_that_there_are() -> 
 
 
 def test_the_systemd_unit_of_plain_jobs_watches_them_as_the_user_of_the_other_services() -> None:
-    unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
-    unit.read_string((UNIT.parent / "trainwarden-slurm.service").read_text(encoding="utf-8"))
+    unit = unit_of((UNIT.parent / "trainwarden-slurm.service").read_text(encoding="utf-8"))
     program, command, *arguments = unit["Service"]["ExecStart"].split()
     assert (Path(program).name, command) == ("trainwarden", "slurm")
     assert build_parser_of_slurm().parse_args(arguments).command == "watch"
@@ -95,17 +95,13 @@ def test_the_systemd_unit_of_plain_jobs_watches_them_as_the_user_of_the_other_se
 
 def test_the_systemd_unit_of_plain_ray_jobs_watches_them_as_the_user_of_the_other_services() -> None:
     text = (UNIT.parent / "trainwarden-ray.service").read_text(encoding="utf-8")
-    unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
-    unit.read_string(text)
+    unit = unit_of(text)
     (example,) = re.findall(r'^#   FLAGS="(.*)"$', text, re.MULTILINE)
     program, command, *arguments = unit["Service"]["ExecStart"].split()
     assert (Path(program).name, command, arguments.pop()) == ("trainwarden", "ray", "$FLAGS")
     parsed = build_parser_of_ray().parse_args([*arguments, *example.split(), "--ray-token-file=/etc/t"])
     assert (parsed.command, str(parsed.config)) == ("watch", "/etc/trainwarden/ray-jobs.yml")
-    slurm = configparser.ConfigParser(interpolation=None, strict=True)
-    slurm.optionxform = str  # type: ignore[assignment, method-assign]  # as above
-    slurm.read_string((UNIT.parent / "trainwarden-slurm.service").read_text(encoding="utf-8"))
+    slurm = unit_of((UNIT.parent / "trainwarden-slurm.service").read_text(encoding="utf-8"))
     differs = {"ExecStart", "EnvironmentFile"}
     assert {name: value for name, value in unit["Service"].items() if name not in differs} == {
         name: value for name, value in slurm["Service"].items() if name not in differs
@@ -113,23 +109,23 @@ def test_the_systemd_unit_of_plain_ray_jobs_watches_them_as_the_user_of_the_othe
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("unit", sorted(path.name for path in UNIT.parent.glob("*.service")))
-def test_systemd_finds_nothing_wrong_with_a_unit(unit: str, tmp_path: Path) -> None:
+def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd is here")
-    copied = tmp_path / unit
-    text = (UNIT.parent / unit).read_text(encoding="utf-8")
-    # What it starts is not installed here.
-    copied.write_text(re.sub(r"(?m)^(ExecStart=)\S+", r"\g<1>/bin/true", text), encoding="utf-8")
-    done = subprocess.run(["systemd-analyze", "verify", str(copied)], capture_output=True, text=True, check=False)
+    units = sorted(UNIT.parent.glob("*.service"))
+    for unit in units:
+        text = unit.read_text(encoding="utf-8")
+        # What it starts is not installed here.
+        text = re.sub(r"(?m)^(ExecStart=)\S+", r"\g<1>/bin/true", text)
+        (tmp_path / unit.name).write_text(text, encoding="utf-8")
+    copied = [tmp_path / unit.name for unit in units]
+    done = subprocess.run(["systemd-analyze", "verify", *copied], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_systemd_socket_is_the_exporter_s_port_and_names_its_flag() -> None:
     text = (UNIT.parent / "trainwarden-exporter.socket").read_text(encoding="utf-8")
-    unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
-    unit.read_string(text)
+    unit = unit_of(text)
     assert unit["Socket"]["ListenStream"] == str(EVERYWHERE[0][1])
     assert vars(build_parser().parse_args(["--web.systemd-socket"]))["web.systemd_socket"]
     assert " --web.systemd-socket " in text

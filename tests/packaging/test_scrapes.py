@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.offenders import assert_none
 from tests.rules.rule_files import FILES as RULE_FILES
 from tests.rules.rule_files import ROOT, RULES
 from trainwarden.rules.settings import RESERVED
@@ -21,63 +22,68 @@ from trainwarden_exporter.cli import EVERYWHERE
 FOLDER = ROOT / "deploy/prometheus/scrape"
 FILES = sorted(FOLDER.glob("*.yml"))
 PORT = str(EVERYWHERE[0][1])
-of_files = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-
-
-def jobs(path: Path) -> dict[str, dict[str, Any]]:
-    return {job["job_name"]: job for job in yaml.safe_load(path.read_text(encoding="utf-8"))["scrape_configs"]}
+# By the name of its file, the jobs of each by their names.
+JOBS: dict[str, dict[str, dict[str, Any]]] = {
+    path.name: {job["job_name"]: job for job in yaml.safe_load(path.read_text(encoding="utf-8"))["scrape_configs"]}
+    for path in FILES
+}
 
 
 @pytest.mark.tools
-@of_files
-def test_promtool_takes_it(tools: Tools, tmp_path: Path, path: Path) -> None:
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for job in content["scrape_configs"]:
-        if job.pop("kubernetes_sd_configs", None):  # Debian builds Prometheus without it
-            job["dns_sd_configs"] = [{"names": ["a"]}]
-    text = yaml.safe_dump(content)
-    (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [tools.promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, check=False
-    )
+def test_promtool_takes_each_file(tools: Tools, tmp_path: Path) -> None:
+    paths = []
+    for path in FILES:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for job in content["scrape_configs"]:
+            if job.pop("kubernetes_sd_configs", None):  # Debian builds Prometheus without it
+                job["dns_sd_configs"] = [{"names": ["a"]}]
+        paths.append(tmp_path / path.name)
+        paths[-1].write_text(yaml.safe_dump(content), encoding="utf-8")
+    done = subprocess.run([tools.promtool, "check", "config", *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("SUCCESS") == len(FILES) > 3
 
 
-@of_files
-def test_runs_are_scraped_often_and_the_rest_of_the_same_targets_less_often(path: Path) -> None:
-    runs, rest = jobs(path)["trainwarden-exporter-runs"], jobs(path)["trainwarden-exporter"]
-    assert (runs["scrape_interval"], runs["params"]) == ("5s", {"collect[]": ["runs"]})
-    assert (rest["scrape_interval"], rest["params"]) == ("30s", {"exclude[]": ["runs"]})
-    # A head node may have a job of its own for the rest.
-    head = jobs(path).get("trainwarden-exporter-head", {"params": rest["params"]})
-    assert head["params"] == rest["params"]
-    targets = [key for key in runs if key.endswith("_sd_configs") or key in {"static_configs", "relabel_configs"}]
-    assert targets
-    assert all(runs[key] == rest.get(key, head.get(key)) for key in targets)
-    assert all(each in runs["static_configs"] for each in head.get("static_configs", ()))
+def test_runs_are_scraped_often_and_the_rest_of_the_same_targets_less_often() -> None:
+    for file, jobs in JOBS.items():
+        runs, rest = jobs["trainwarden-exporter-runs"], jobs["trainwarden-exporter"]
+        assert (runs["scrape_interval"], runs["params"]) == ("5s", {"collect[]": ["runs"]}), file
+        assert (rest["scrape_interval"], rest["params"]) == ("30s", {"exclude[]": ["runs"]}), file
+        # A head node may have a job of its own for the rest.
+        head = jobs.get("trainwarden-exporter-head", {"params": rest["params"]})
+        assert head["params"] == rest["params"], file
+        targets = [key for key in runs if key.endswith("_sd_configs") or key in {"static_configs", "relabel_configs"}]
+        assert targets, file
+        assert all(runs[key] == rest.get(key, head.get(key)) for key in targets), file
+        assert all(each in runs["static_configs"] for each in head.get("static_configs", ())), file
 
 
-@of_files
-def test_the_targets_are_the_exporter_s_port_and_carry_a_cluster(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert "cluster" in text
-    assert set(re.findall(r"(?:node-\d|head|\$1):(\d+)", text)) <= {PORT, "9746"}
+def test_the_targets_are_the_exporter_s_port_and_carry_a_cluster() -> None:
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        assert "cluster" in text, path.name
+        assert set(re.findall(r"(?:node-\d|head|\$1):(\d+)", text)) <= {PORT, "9746"}, path.name
 
 
-@of_files
-def test_all_targets_that_a_file_names_are_of_one_cluster(path: Path) -> None:
+def test_all_targets_that_a_file_names_are_of_one_cluster() -> None:
     """The remediator's series are joined with those of its runs, by cluster."""
-    named = [target for job in jobs(path).values() for target in job.get("static_configs", ())]
-    assert len({str(target.get("labels", {}).get("cluster")) for target in named} - {"None"}) <= 1
-    assert all("cluster" in target.get("labels", {}) for target in named)
+    for file, jobs in JOBS.items():
+        named = [target for job in jobs.values() for target in job.get("static_configs", ())]
+        assert all("cluster" in target.get("labels", {}) for target in named), file
+        assert len({target["labels"]["cluster"] for target in named}) <= 1, file
 
 
-@of_files
-def test_the_rules_find_the_jobs_by_their_names(path: Path) -> None:
+def test_the_rules_find_the_jobs_by_their_names() -> None:
     asked = {name for _, rule in RULES for name in re.findall(r'job=~?"([^"]+)"', str(rule["expr"]))}
-    for pattern in asked:
-        if "exporter" in pattern:
-            assert all(re.fullmatch(pattern, name) for name in jobs(path) if "exporter" in name), pattern
+    patterns = [pattern for pattern in asked if "exporter" in pattern]
+    assert patterns
+    assert_none(
+        f"{file}: {name} is not found by {pattern}"
+        for file, jobs in JOBS.items()
+        for name in jobs
+        for pattern in patterns
+        if "exporter" in name and not re.fullmatch(pattern, name)
+    )
 
 
 def test_the_one_configuration_of_prometheus_loads_every_rule_file_and_no_test() -> None:

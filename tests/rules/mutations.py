@@ -194,14 +194,22 @@ class Bundle:
         about = {each for each in self._rules if Path(each[0]).stem == stem or self._name(each) in named}
         return self._with_sources(about or self._rules)  # where nothing is to fire, that is said of all
 
+    def has_tests(self, stem: str, longest: float) -> bool:
+        """Return whether a file has tests that take so many seconds at most."""
+        return bool(self._chosen(stem, "", longest))
+
+    def _chosen(self, stem: str, about: str, longest: float) -> list[dict[str, Any]]:
+        named = [test for each, test in self.cases if each == stem and test["name"].startswith(about)]
+        return [test for test in named if _last(test) <= longest]
+
     def write_file(self, stem: str, folder: Path, about: str = "", longest: float = math.inf) -> Path:
         """Write a file of tests, or of it those whose names begin so, with the rules that they need.
 
         `longest`: seconds of a test; longer ones are left out.
         """
+        folder.mkdir(exist_ok=True)
         loaded = self._needed(stem, about)
-        cases = [test for each, test in self.cases if each == stem and test["name"].startswith(about)]
-        cases = [test for test in cases if _last(test) <= longest]
+        cases = self._chosen(stem, about, longest)
         assert cases, f"no test of {stem} begins with {about!r}"
         self._write_rules(loaded, lambda place: [self._stripped(place, cases)], folder)
         return self._write_document(stem, [self._restricted(test, loaded) for test in cases], folder)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,58 +24,60 @@ from trainwarden.stack.binaries import Tools
 FOLDER = ROOT / "rules/tests"
 FILES = sorted(FOLDER.glob("*.yml"))
 FIRST_HOUR_SECONDS = 3600
-# They take most of the time: `make test` plays the others, and of these what restarts runs.
+# They take most of the time: of these `make test` plays the tests that end within so many seconds.
 LONG = {
     "checkpoints",
+    "checkpoints_lasting",
     "fabric",
     "goodput",
     "gpus",
     "hangs",
     "healthy",
     "identity",
+    "identity_lasting",
     "monitoring",
     "pace",
     "remediator",
+    "remediator_lasting",
     "runs",
     "runs_lasting",
+    "runs_remembered",
     "schedulers",
 }
-# What restarts runs: of these scenarios those of five minutes at most are played with each change.
-RESTARTING = ("TrainRunFailed", "TrainRunStalled", "contradicted", "error type")
+SHORT_SECONDS = 1200
+# The file of the alerts that restart runs; the subjects of which its scenarios of five minutes are played.
+RUNS, RESTARTING, RESTARTING_SECONDS = "runs", ("TrainRunFailed", "TrainRunStalled", "contradicted", "error type"), 300
 
 
 @pytest.mark.tools
 @pytest.mark.timeout(900)
-def test_the_alerts_of_the_short_files_fire_as_each_test_says(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
+def test_the_alerts_fire_as_each_short_test_says(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
     """Each file with the rules that it is about, which takes a fifth of the time of all."""
-    check(tools, *written(bundle, tmp_path, [path.stem for path in FILES if path.stem not in LONG]))
+    files = []
+    for path in FILES:
+        longest = SHORT_SECONDS if path.stem in LONG else math.inf
+        if path.stem != RUNS and bundle.has_tests(path.stem, longest=longest):
+            files.append(bundle.write_file(path.stem, tmp_path / path.stem, longest=longest))
+    check(tools, *files)
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
+    check(
+        tools,
+        *(bundle.write_file(RUNS, tmp_path / each, each, longest=RESTARTING_SECONDS) for each in RESTARTING),
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.tools
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stem", sorted(LONG))
-def test_the_alerts_of_a_long_file_fire_as_each_test_says(
+def test_the_alerts_fire_as_each_test_of_a_long_file_says(
     tools: Tools, bundle: Bundle, tmp_path: Path, stem: str
 ) -> None:
-    check(tools, *written(bundle, tmp_path, [stem]))
-
-
-def written(bundle: Bundle, folder: Path, stems: Iterable[str]) -> Iterator[Path]:
-    """Write files of tests into folders of their own, and yield them."""
-    for stem in stems:
-        (folder / stem).mkdir()
-        yield bundle.write_file(stem, folder / stem)
-
-
-@pytest.mark.tools
-@pytest.mark.timeout(900)
-def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(tools: Tools, bundle: Bundle, tmp_path: Path) -> None:
-    files = []
-    for subject in RESTARTING:
-        (tmp_path / subject).mkdir()
-        files.append(bundle.write_file("runs", tmp_path / subject, subject, longest=300))
-    check(tools, *files)
+    check(tools, bundle.write_file(stem, tmp_path / stem))
 
 
 @pytest.mark.tools
