@@ -1,4 +1,4 @@
-"""`auto_restart` that takes up after one whose process has died. With a real head: tests/ray/test_api.py."""
+"""`auto_restart` that takes up after one whose process has died. With a real head: tests/compat."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Jobs that `trainwarden.ray` submits and follows. With a real head: tests/ray/test_api.py."""
+"""Jobs that `trainwarden.ray` submits and follows. With a real head: tests/compat."""
 
 from __future__ import annotations
 
 import io
-import logging
 import os
-import time
 import zipfile
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from tests.ray.kubectl import write_kubectl
 from tests.unit.remediator.fake_ray import FakeRay
 from trainwarden.clients.kubernetes import PodExec
-from trainwarden.ray import jobs, monitor, monitor_job, submit_job_with_resume
+from trainwarden.ray import jobs, monitor, submit_job_with_resume
 from trainwarden.ray.head import RayHead
 
 
@@ -79,24 +77,3 @@ def test_a_folder_that_cannot_be_had_submits_nothing(ray: FakeRay, app: Path) ->
 def test_a_place_that_ray_reads_itself_is_left_as_it_is(ray: FakeRay, uri: str) -> None:
     job = submit_job_with_resume("head", None, {"entrypoint": "true", "runtime_env": {"working_dir": uri}})
     assert ray.jobs[job]["runtime_env"] == {"working_dir": uri}
-
-
-def test_steps_and_their_speed_are_logged_as_they_are_made(
-    ray: FakeRay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ray.add("job", "")
-    now, printed = [100.0], ["step: 10 loss: 1.0\n", "step: 10 loss: 1.0\n", "step: 40 loss: 0.9\n"]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-        printed.pop(0)
-        if len(printed) == 1:
-            ray.end("job", "SUCCEEDED")
-
-    monkeypatch.setattr(monitor, "read_log", lambda *_: printed[0])
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with caplog.at_level(logging.INFO, "trainwarden.ray"):
-        assert monitor_job("head", "job", check_interval=30)["final_step"] == 40
-    said = [each.getMessage() for each in caplog.records if ": step " in each.getMessage()]
-    assert said == ["job job: step 10", "job job: step 40, 0.5 steps/s"]

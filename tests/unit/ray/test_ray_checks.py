@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -51,15 +50,6 @@ def smi(programs: Path, body: str) -> None:
     (programs / "nvidia-smi").chmod(0o755)
 
 
-@pytest.mark.process
-def test_nothing_of_ray_is_imported_and_the_library_does_not_import_it() -> None:
-    program = (
-        "import sys, trainwarden\nassert 'trainwarden.ray' not in sys.modules\nimport trainwarden.ray\n"
-        "assert 'ray' not in sys.modules and 'yaml' not in sys.modules and 'requests' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 @pytest.mark.parametrize(
     ("lines", "active", "transport"),
     [
@@ -87,22 +77,6 @@ def test_the_network_is_what_every_process_uses(
     found = check_efa_utilization(POD)
     assert (found["efa_active"], found["transport"]) == (active, transport)
     assert found["details"]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("echo '[N/A], 100, 200'", "[N/A]"),
-        ("echo 'No devices were found' >&2; exit 6", "exit code 6"),
-        ("echo gibberish", "nvidia-smi"),
-    ],
-)
-def test_a_gpu_that_cannot_be_read_is_not_idle(pod: Path, body: str, expected: str) -> None:
-    smi(pod, body)
-    found = check_gpu_utilization(POD)
-    assert found["healthy"] is False
-    assert expected in found["error"]
 
 
 @pytest.mark.process
@@ -193,12 +167,6 @@ def test_a_pod_with_an_old_python_gives_the_newest_checkpoint_by_its_name(pod: P
     for name in ("step_90", "step_1000", "step_2000.tmp", "latest"):
         (tmp_path / name).mkdir()
     assert find_latest_checkpoint(str(tmp_path), POD) == f"{tmp_path}/step_1000"
-
-
-@pytest.mark.parametrize("name", ["--kubeconfig=/tmp/x", ""])
-def test_a_name_that_is_an_option_reaches_no_kubectl(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name of a pod"):
-        check_gpu_utilization(name)
 
 
 def test_the_entrypoint_in_a_log_is_no_step() -> None:
