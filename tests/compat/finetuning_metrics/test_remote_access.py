@@ -83,6 +83,7 @@ def test_tunnel_forwards_the_port_here_until_it_is_interrupted(
     wait_until(lambda: read_if_there(url) == "", "ssh has ended too")
 
 
+@pytest.mark.process
 @pytest.mark.xfail(
     strict=True, raises=SystemExit, reason="the tunnel has no option that leaves it open behind the shell"
 )

@@ -151,13 +151,15 @@ def test_checkpoint_files_are_complete_and_json_can_be_read(
 
 
 def test_checkpoint_of_two_files_of_the_module_is_one(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint_10"
-    folder.mkdir()
-    (folder / "checkpoint_info.json").write_text(json.dumps({"step": 10}))
-    (folder / "training_state.json").write_text(json.dumps({"epoch": 1}))
+    for step in (9, 10):
+        folder = tmp_path / f"checkpoint_{step}"
+        folder.mkdir()
+        (folder / "checkpoint_info.json").write_text(json.dumps({"step": step}))
+        (folder / "training_state.json").write_text(json.dumps({"epoch": 1}))
     for path in (tmp_path, folder):
         found = FineTuningValidator().validate_checkpoint_integrity(str(path))
         assert (found.passed, found.message) == (True, "Checkpoint files are valid and complete")
+        assert found.details["path"] == str(folder), "the newest"
     (folder / "training_state.json").write_text("{")
     assert FineTuningValidator().validate_checkpoint_integrity(str(tmp_path)).passed is False
     (folder / "training_state.json").unlink()
