@@ -35,7 +35,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         log = tmp_path / f"log{len(processes)}"
         command = [*COMMAND, *JOB, "--port=0", "--interval=50ms", "--no-gpus", *flags]
         with log.open("w") as output:
-            process = subprocess.Popen(command, stderr=output, text=True)
+            # The user of the machine may have servers too, whose state this one must not share.
+            environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+            process = subprocess.Popen(command, stderr=output, text=True, env=environment)
         processes.append(process)
         wait_until(lambda: "serving" in log.read_text() or process.poll() is not None)
         found = re.search(r"serving /metrics on (\S+)", log.read_text())
