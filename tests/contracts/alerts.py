@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ import yaml
 from tests.contracts.compare import ROOT
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_WORD = re.compile(r"[a-zA-Z_][\w:]*")
+_RECORDING = re.compile(r"\b[a-z_]+:\w+:\w+")
 # Who reads recordings beside the rules themselves, and where that is.
 _READERS = {
     "dashboards": ("grafana/dashboards", "*.json"),
@@ -74,15 +73,9 @@ def _recordings(rules: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _names(folder: str, files: str) -> Iterator[str]:
-    """Yield each word of the files that may be the name of a recording; of a program, of its texts."""
+    """Yield what has the form of a recording's name in the files."""
     for path in (ROOT / folder).rglob(files):
-        text = path.read_text(encoding="utf-8")
-        if ":" in text and path.suffix == ".py":
-            tree = ast.walk(ast.parse(text))
-            text = " ".join(
-                each.value for each in tree if isinstance(each, ast.Constant) and isinstance(each.value, str)
-            )
-        yield from (word for word in _WORD.findall(text) if ":" in word)
+        yield from _RECORDING.findall(path.read_text(encoding="utf-8"))
 
 
 def _plain(entry: Mapping[str, Any]) -> str:

@@ -61,9 +61,13 @@ def lines() -> Iterator[str]:
         yield f"{_unread(folder)} | trainwarden scan: the reader of its output has closed the pipe"
         for (service, number), process in services.items():
             port = folder / f"{service}-{number.name}.port"
-            wait_until(lambda port=port, process=process: port.exists() or process.poll() is not None, str(port))
+            _await(process, port)
             process.send_signal(number)
             yield f"{process.wait(60)} | {service}: ended by {number.name}"
+
+
+def _await(process: subprocess.Popen[bytes], port: Path) -> None:
+    wait_until(lambda: port.exists() or process.poll() is not None, str(port))
 
 
 @contextlib.contextmanager

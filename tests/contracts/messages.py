@@ -21,9 +21,9 @@ def lines() -> Iterator[str]:
             yield f"{file}: {name} | {', '.join(users)}"
     for file, text in texts.items():
         for kind in ("Labels", "Annotations"):
-            names = sorted(set(re.findall(rf"\.(?:Common)?{kind}\.(\w+)", text)))
-            if names:
-                yield f"{file}: {kind.lower()} | {', '.join(names)}"
+            used = sorted(set(re.findall(rf"\.(?:Common)?{kind}\.(\w+)", text)))
+            if used:
+                yield f"{file}: {kind.lower()} | {', '.join(used)}"
     yield "# what the remediator reads of an alert and of the answers of Prometheus"
     for what, names in (("labels", _read("label", "labels")), ("annotations", _read("annotation", "annotations"))):
         yield f"{what} | {', '.join(sorted(set(names)))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,7 @@ def _actions() -> list[Any]:
 def _parsed(text: str) -> list[Any]:
     from prometheus_client.parser import text_string_to_metric_families
 
-    parse: Callable[[str], Iterator[Any]] = text_string_to_metric_families
-    return list(parse(text))
+    return list(text_string_to_metric_families(text))
 
 
 def _families(program: str, families: list[Any]) -> Iterator[str]:

@@ -114,7 +114,7 @@ def _signature(function: Any) -> str:
     for each in found.parameters.values():
         if each.kind is each.KEYWORD_ONLY and last not in (each.KEYWORD_ONLY, each.VAR_POSITIONAL):
             parts.append("*")
-        mark = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        mark = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         kind = "" if each.annotation is each.empty else f": {_annotation(each.annotation)}"
         default = "" if each.default is each.empty else f" = {_default(each.default)}"
         parts.append(f"{mark}{each.name}{kind}{default}")

@@ -110,8 +110,8 @@ def _shell(runs: Path) -> None:
 def _wait_for_events(run: trainwarden.Run) -> None:
     """Wait until the thread that writes the record has seen the first phase and step."""
     events = run.folder / "events.jsonl"
-    for event in ("phase_changed", "progress_noted"):
-        wait_until(lambda event=event: events.exists() and event in events.read_text(encoding="utf-8"), event)
+    first = {"phase_changed", "progress_noted"}
+    wait_until(lambda: events.exists() and all(each in events.read_text(encoding="utf-8") for each in first))
 
 
 def _path(path: Path) -> str:

@@ -6,11 +6,26 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.contracts.services import TOKEN, WEBHOOK, ask, exporter_pages, metrics_server, remediator
+from tests.answering import Asked
+from tests.contracts.services import (
+    TOKEN,
+    WEBHOOK,
+    answer_of,
+    ask,
+    exporter_pages,
+    metrics_server,
+    remediator,
+    vector,
+)
+from tests.waiting import wait_until
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 _BEARER = {"Authorization": f"Bearer {TOKEN}"}
-_ALERT = {"status": "firing", "labels": {"alertname": "TrainRunFailed"}, "startsAt": "2026-01-01T00:00:00Z"}
+_ALERT: dict[str, Any] = {
+    "status": "firing",
+    "labels": {"alertname": "TrainRunFailed"},
+    "startsAt": "2026-01-01T00:00:00Z",
+}
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 _INCIDENTS = "/api/v1/incidents"
 # Paths that a user may guess, beside those that are there.
@@ -44,6 +59,40 @@ def lines() -> Iterator[str]:
         yield _line("remediator", address, "GET", f"{_INCIDENTS}?run_id=r1", headers=_BEARER)
         for note, body in _payloads():
             yield _line("remediator", address, "POST", WEBHOOK, body, _BEARER, note)
+    with remediator(_failed_run) as (address, _):
+        yield f"# an incident of {_INCIDENTS}: key | type"
+        yield from dict.fromkeys(_keys("", _incident(address)))
+
+
+def _failed_run(asked: Asked) -> tuple[int, object]:
+    """Answer as an Alertmanager and a Prometheus do that know one run, which has failed."""
+    if asked.path.startswith("/api/v1/"):
+        run = {"run_id": "r1", "attempt_key": "slurm:4711:0", "job_id": "4711", "scheduler": "slurm", "state": "failed"}
+        values = {"info": 1.0, "attempt": 0.0, "state": 1.0}
+        samples = [({**run, "__name__": f"training_run_{name}"}, value) for name, value in values.items()]
+        return 200, vector(samples if "training_run_info" in asked.query["query"][0] else [])
+    labels = {**_ALERT["labels"], "run_id": "r1", "attempt": "0", "remediate": "true", "failure_mode": "crash"}
+    status = {"state": "active", "inhibitedBy": [], "silencedBy": []}
+    return 200, [{"labels": labels, "annotations": {}, "startsAt": _ALERT["startsAt"], "status": status}]
+
+
+def _incident(address: str) -> Any:
+    def incidents() -> Any:
+        found = json.loads(answer_of(address, "GET", _INCIDENTS, headers=_BEARER)[2])
+        return found[0] if found and found[0]["facts"] else None
+
+    return wait_until(incidents, "the remediator decides")
+
+
+def _keys(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _keys(f"{name}.{key}" if name else key, below)
+    elif isinstance(value, list) and value:
+        for below in value:
+            yield from _keys(f"{name}[]", below)
+    else:
+        yield f"{name} | {type(value).__name__}"
 
 
 def _routes(name: str, address: str, headers: Mapping[str, str] | None = None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The services, started in this process on free ports, with an Alertmanager and a Prometheus that have no alerts."""
+"""The services, started in this process on free ports, with an Alertmanager and a Prometheus that a test speaks for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import contextlib
 import http.client
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,7 +16,7 @@ from unittest import mock
 import prometheus_client
 from prometheus_client.registry import Collector
 
-from tests.answering import AnsweringService, Asked
+from tests.answering import Answer, AnsweringService, Asked
 from tests.waiting import wait_until
 
 TOKEN = "secret"  # of this test alone
@@ -26,19 +27,41 @@ def ask(
     address: str, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Return the status and the content type of a response."""
+    status, content_type, _ = answer_of(address, method, path, body, headers)
+    return status, content_type
+
+
+def answer_of(
+    address: str, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, str, bytes]:
+    """Return the status, the content type and the body of a response."""
     connection = http.client.HTTPConnection(address, timeout=30)
     try:
         connection.request(method, path, body, dict(headers or {}))
         response = connection.getresponse()
-        response.read()
-        return response.status, response.headers.get("Content-Type", "")
+        return response.status, response.headers.get("Content-Type", ""), response.read()
     finally:
         connection.close()
 
 
+def nothing(asked: Asked) -> tuple[int, object]:
+    """Answer as an Alertmanager without alerts and a Prometheus without series do."""
+    return 200, vector([]) if asked.path.startswith("/api/v1/") else []
+
+
+def vector(samples: Sequence[tuple[Mapping[str, str], float]]) -> object:
+    """Return what Prometheus answers: labels and value of each sample."""
+    now = time.time()
+    result = [{"metric": labels, "value": [now, str(value)]} for labels, value in samples]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
 @contextlib.contextmanager
-def remediator() -> Iterator[tuple[str, list[Collector]]]:
-    """Yield the address of a remediator that runs, and the collectors of its metrics."""
+def remediator(answer: Answer = nothing) -> Iterator[tuple[str, list[Collector]]]:
+    """Yield the address of a remediator that runs, and the collectors of its metrics.
+
+    `answer` is what its Alertmanager and its Prometheus say.
+    """
     from trainwarden_remediator.app import serve
     from trainwarden_remediator.cli import parser
     from trainwarden_remediator.config import settings_from
@@ -54,7 +77,7 @@ def remediator() -> Iterator[tuple[str, list[Collector]]]:
         home = Path(folder)
         (home / "token").write_text(TOKEN)
         (home / "runs").mkdir()
-        service = AnsweringService(_nothing)
+        service = AnsweringService(answer)
         stack.callback(service.close)
         words = {
             "web.listen-address": "127.0.0.1:0",
@@ -74,12 +97,6 @@ def remediator() -> Iterator[tuple[str, list[Collector]]]:
         stack.callback(stop.set)
         wait_until((home / "port").exists)
         yield (home / "port").read_text().strip(), collectors
-
-
-def _nothing(asked: Asked) -> tuple[int, object]:
-    if asked.path.startswith("/api/v1/"):
-        return 200, {"status": "success", "data": {"resultType": "vector", "result": []}}
-    return 200, []
 
 
 @contextlib.contextmanager

@@ -177,7 +177,7 @@ def _prepare() -> None:
         Path(name).mkdir(parents=True)
     open_database(Path("database")).dispose()
     tensor = b"\2" + bytes(7) + b"{}"
-    files = {
+    files: dict[str, str | bytes] = {
         "ok.log": _OK,
         "failed.log": _FAILED,
         "cut.log.gz": gzip.compress((_OK * 100).encode())[:-20],

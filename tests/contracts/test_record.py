@@ -27,7 +27,7 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str, int, float | None]]] = {
         "succeeded": ("SUCCEEDED", 2, 0.25),
     },
 }
-Seen = dict[str, tuple[str, int | None, float | None]]
+Seen = dict[str, tuple[str, float | None, float | None]]
 
 
 def test_the_record_is_written_as_in_the_samples() -> None:
@@ -74,7 +74,7 @@ def _printed(runs: Path, *words: str) -> Any:
     return json.loads(call("trainwarden", *words, "--runs-dir", str(runs), "--json").output)
 
 
-def _seen(run: Mapping[str, Any]) -> tuple[str, tuple[str, int | None, float | None]]:
+def _seen(run: Mapping[str, Any]) -> tuple[str, tuple[str, float | None, float | None]]:
     return run["run_id"], (run["status"], run["step"], run["loss"])
 
 
@@ -83,7 +83,7 @@ def exporter(runs: Path) -> Seen:
     from trainwarden_exporter.collectors.runs.collector import RunsCollector
     from trainwarden_exporter.core.shared_state import SharedState
 
-    limits = {"host": "host", "all_hosts": True, "limit": 2000, "defaults": Thresholds()}
+    limits: dict[str, Any] = {"host": "host", "all_hosts": True, "limit": 2000, "defaults": Thresholds()}
     values: dict[tuple[str, str], float] = {}
     states: dict[str, str] = {}
     for family in RunsCollector(runs, SharedState(), **limits).collect():
