@@ -45,9 +45,15 @@ class Bucket:
     name: str
     client: Any
 
-    def put(self, run_id: str, name: str, content: str | dict[str, Any]) -> None:
+    def put(self, run_id: str, name: str, content: str | dict[str, Any], *, written: float | None = None) -> None:
+        """Write a file; a heartbeat as long ago as it states, or `written` seconds ago."""
         body = content if isinstance(content, str) else json.dumps(content)
         self.client.put_object(Bucket=self.name, Key=f"{PREFIX}/{run_id}/{name}", Body=body.encode())
+        stated = None if isinstance(content, str) else content.get("last_update", content.get("last_updated"))
+        if written is None and stated is not None:
+            written = time.time() - dt.datetime.fromisoformat(f"{stated[:19]}+00:00").timestamp()
+        if written is not None:
+            self.age(run_id, written, name)
 
     def read(self, run_id: str, name: str) -> str:
         answer = self.client.get_object(Bucket=self.name, Key=f"{PREFIX}/{run_id}/{name}")
@@ -72,10 +78,10 @@ class Bucket:
         if progress is not None:
             self.put(run_id, "progress.json", {**PROGRESS, "last_updated": ago(progress)})
 
-    def age(self, run_id: str, seconds: float) -> None:
-        """Let the objects of a run have been written so long ago."""
+    def age(self, run_id: str, seconds: float, name: str = "") -> None:
+        """Let a file of a run, or all of them, have been written so long ago."""
         objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[self.name].keys
         for key in list(objects):
-            if key.startswith(f"{PREFIX}/{run_id}/"):
+            if key.startswith(f"{PREFIX}/{run_id}/{name}"):
                 moved = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None) - dt.timedelta(seconds=seconds)
                 objects[key].last_modified = moved
