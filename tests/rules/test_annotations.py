@@ -144,7 +144,7 @@ def test_a_command_takes_what_a_user_may_have_named_as_one_word() -> None:
 
     def unsafe() -> Iterator[str]:
         for title, rule in TITLED_ALERTS:
-            text = rule["annotations"]["action"]
+            text = rule["annotations"].get("action", "")
             named = set(re.findall(r"(?:scancel|ray job \w+) (?:{{ end }})?{{ (\S+) }}", text))
             # That one is SLURM's.
             allowed = {"$labels.job_id"} if rule["alert"] == "TrainJobGpusIdle" else {"."}
