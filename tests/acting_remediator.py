@@ -38,7 +38,6 @@ from trainwarden_remediator.store.store import Store
 from trainwarden_remediator.store.timers import Timers
 from trainwarden_remediator.worker import Worker
 
-DOUBT_SECONDS = 4.0
 # Between two rounds: each asks the scheduler for all jobs.
 ROUND_SECONDS = 0.4
 
@@ -96,6 +95,7 @@ class ActingRemediator(Generic[T]):
         records: Records | None = None,
         nodes: NodeSource | None = None,
         limits: Limits | None = None,
+        doubt_window: float = 8.0,
     ) -> None:
         """Open the database, and build the loop upon this driver."""
         self.folder.mkdir(exist_ok=True)
@@ -117,14 +117,14 @@ class ActingRemediator(Generic[T]):
             timers,
             Actor(world, self.store, policy.checkpoint_trust, self.point),
             self.calls,
-            doubt_window=DOUBT_SECONDS,
+            doubt_window=doubt_window,
             repeat_after=1.0,
             verify_timeout=600,
             captures=captures,
         )
         scores = Scores(self.engine, self.clock, self)
         examiner = Examiner(snapshot.world, self.store, policy, metrics, timers, remediator.failed_again, scores)
-        sweeper = Sweeper(snapshot.world, self.store, timers, doubt_window=DOUBT_SECONDS)
+        sweeper = Sweeper(snapshot.world, self.store, timers, doubt_window=doubt_window)
         storms = Storms(snapshot.world, self.store, limit=1000, window=600)
         self.worker = Worker(
             snapshot,

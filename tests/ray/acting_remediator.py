@@ -19,6 +19,7 @@ from trainwarden.record.progress import Checkpoint
 from trainwarden_remediator.act.capture import Capturer
 from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.ray_templates import RayTemplates
+from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.evidence import ReportedRun
 from trainwarden_remediator.observe.records import Records
 
@@ -78,7 +79,8 @@ class ActingRemediator(acting_remediator.ActingRemediator[Training]):
         self.jobs = RayJobs(RayDashboardOverHttp(self.head.url, 30.0, token_file=self.folder / "token"))
         self.driver = RayDriver(self.jobs, self.templates)
         runs = self.folder / "runs"
-        self.assemble(self.driver, captures=Capturer(self.folder, runs, {}), records=Records(runs))
+        # Longer than Ray takes on a busy machine to stop a job: what ends later somebody else has stopped.
+        self.assemble(self.driver, captures=Capturer(self.folder, runs, {}), records=Records(runs), doubt_window=20.0)
 
     def submit(self, run_id: str, *, ignores_term: bool = False, **fields: Any) -> Training:
         """Submit a job of a run, and wait until it runs; `fields` are of the request."""
@@ -96,6 +98,24 @@ class ActingRemediator(acting_remediator.ActingRemediator[Training]):
         )
         self.trainings.append(training)
         return training
+
+    def came_back(self, training: Training) -> str:
+        """Check that there was one more start, after the end of the first; return its id."""
+        assert [each.state for each in self.incidents(training)] == [State.DONE], self.report()
+        [incident] = self.incidents(training)
+        first, second = training.starts
+        assert first == training.job_id
+        assert second == f"{training.job_id}-a1-{incident.id[:8]}" == incident.successor
+        ends = [line[1] for line in training.lines if line[0] == "end"]
+        assert ends in ([], [first])
+        return second
+
+    def end_jobs(self) -> None:
+        """Stop what runs of its runs: others use this head, too."""
+        runs = {each.run_id for each in self.trainings}
+        for job in self.head.call("/api/jobs/"):
+            if job["metadata"].get("trainwarden_run_id") in runs and job["status"] in ("PENDING", "RUNNING"):
+                self.head.call(f"/api/jobs/{job['submission_id']}/stop", {})
 
     def saved(self, training: Training, step: int) -> str:
         """Write a record of the run, with a checkpoint that its present attempt has saved; return the checkpoint."""
