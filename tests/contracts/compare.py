@@ -43,7 +43,8 @@ def difference(name: str, expected: Sequence[str], found: Sequence[str]) -> str:
 @contextlib.contextmanager
 def plain_environment() -> Iterator[None]:
     """Take away what a machine, a job or a user's settings would add to defaults."""
-    variables = {"HOME": _HOME, "PATH": os.environ.get("PATH", os.defpath), "TZ": "UTC"}
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    variables = {**kept, "HOME": _HOME, "TZ": "UTC"}
     with mock.patch.dict(os.environ, variables, clear=True):
         yield
 

@@ -28,6 +28,7 @@ trainwarden scan ok.log
 trainwarden scan failed.log
 trainwarden scan missing.log
 trainwarden scan cut.log.gz
+trainwarden scan partly-readable.log
 trainwarden scan --no-such-option ok.log
 trainwarden scan
 trainwarden checkpoints checkpoints
@@ -180,6 +181,7 @@ def _prepare() -> None:
     files: dict[str, str | bytes] = {
         "ok.log": _OK,
         "failed.log": _FAILED,
+        "partly-readable.log": bytes(5000) + _OK.encode(),
         "cut.log.gz": gzip.compress((_OK * 100).encode())[:-20],
         "checkpoints/step_1/model.safetensors": tensor,
         "checkpoints/step_1/config.json": "{}",
