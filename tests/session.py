@@ -38,7 +38,7 @@ class Session:
         """End what is left of the run; return when nothing is."""
         self._tell(b"end\n")
         if self._keeper is not None:
-            self._keeper.wait()
+            self._keeper.communicate()
 
     def _tell(self, line: bytes) -> None:
         if self._keeper is not None and self._keeper.stdin is not None:
