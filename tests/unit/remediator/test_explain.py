@@ -21,11 +21,6 @@ from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.store.explain import may_of, next_of
 
 
-@pytest.fixture
-def simulation(tmp_path: Path) -> Simulation:
-    return Simulation(tmp_path / "state", two_phase=True)
-
-
 def explain(simulation: Simulation, tmp_path: Path, about: str, *options: str) -> int:
     simulation.close()
     return main(["explain", f"--state-dir={tmp_path / 'state'}", about, *options])

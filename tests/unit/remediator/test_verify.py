@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,19 +39,28 @@ INCIDENT = Incident(
 )  # fmt: skip
 
 
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def verifier(tmp_path: Path, clock: FakeClock) -> Iterator[Verifier]:
+    engine = open_database(tmp_path)
+    world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
+    yield Verifier(world, Timers(Store(engine, clock).transactions, clock), 1800.0)
+    engine.dispose()
+
+
 @pytest.mark.parametrize(
     ("generation", "detail", "seconds"),
     [(0, "the new start is running", 1800), (1, "the new start has ended", 120)],
 )
 def test_the_old_start_that_is_seen_ended_is_not_taken_for_the_new_one(
-    tmp_path: Path, generation: int, detail: str, seconds: int
+    verifier: Verifier, clock: FakeClock, generation: int, detail: str, seconds: int
 ) -> None:
     """The launcher has taken the restart, ended the old start, and has not begun the new one yet."""
-    clock = FakeClock()
-    world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
-    timers = Timers(Store(open_database(tmp_path), clock).transactions, clock)
     reading = ScheduledJob("7", "r", generation, JobState.FAILED, "failed", None, {"i": 1})
-    verifier = Verifier(world, timers, 1800.0)
     assert verifier.verify(INCIDENT, reading, RestartProgress.STARTED) == Verification(State.VERIFYING, detail)
     clock.jump = 1e6  # the wall clock ends nothing
     clock.elapsed += seconds - 1
@@ -95,12 +104,8 @@ def test_two_attempts_that_live_side_by_side_page_and_nothing_is_ended(tmp_path:
     simulation.close()
 
 
-def test_why_the_new_start_waits_is_noted_once_and_what_never_comes_pages(tmp_path: Path) -> None:
+def test_why_the_new_start_waits_is_noted_once_and_what_never_comes_pages(verifier: Verifier, clock: FakeClock) -> None:
     """All nodes that it could use are excluded: SLURM shows a reason, and would wait for ever."""
-    clock = FakeClock()
-    world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
-    timers = Timers(Store(open_database(tmp_path), clock).transactions, clock)
-    verifier = Verifier(world, timers, 1800.0)
 
     def verify(reason: str, *, never: bool = False) -> Verification | None:
         state = {"excluded_nodes": ("n1", "n2"), "waits_because": reason, "never_starts": never}
