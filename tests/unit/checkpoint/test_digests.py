@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
 from trainwarden.checkpoint import digests, newest, size_of, verify
@@ -21,12 +22,16 @@ from trainwarden.deadline import DeadlineExceeded
 _LARGE = 200_000
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
+def plain_in(tmp_path: Path) -> Path:
     """A folder in no known layout, of files that do not say how long they are."""
     folder = write(tmp_path / "step_20", {f"rank-{rank}.pkl": os.urandom(_LARGE) for rank in range(3)})
     assert write_manifest(str(folder)) == (3, 3 * _LARGE)
     return folder
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    return plain_in(tmp_path)
 
 
 def flip(path: Path, place: int) -> None:
@@ -113,7 +118,7 @@ def test_digests_settle_what_looked_like_a_save_that_was_interrupted(tmp_path: P
     assert "1 of 3 shards are" in str(verdict), "it is shown still"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"time": 1}', b'{"files": {"a": 1}, "time": ""}', b"\xff"])
+@cases("content", [b"", b"{", b"[]", b'{"time": 1}', b'{"files": {"a": 1}, "time": ""}', b"\xff"], plain=plain_in)
 def test_a_manifest_that_cannot_be_read_changes_nothing(plain: Path, content: bytes) -> None:
     manifest_path(plain).write_bytes(content)
     verdict = verify(plain)

@@ -50,12 +50,16 @@ def punch(path: Path, begin: int, length: int) -> None:
         file.write(content[begin + length :])
 
 
-@pytest.fixture
-def dcp(tmp_path: Path) -> Path:
+def dcp_in(tmp_path: Path) -> Path:
     folder = write(tmp_path / "step-10", dcp_of_zips())
     saved_at(folder, {"__0_0.distcp": _SAVED - 2, "__1_0.distcp": _SAVED - 1, "__2_0.distcp": _SAVED - 1})
     saved_at(folder, {".metadata": _SAVED})
     return folder
+
+
+@pytest.fixture
+def dcp(tmp_path: Path) -> Path:
+    return dcp_in(tmp_path)
 
 
 def test_shards_of_an_interrupted_save_over_an_older_one_are_never_complete(dcp: Path) -> None:
@@ -78,7 +82,7 @@ def test_a_checkpoint_with_a_sign_of_damage_is_the_last_that_is_chosen(dcp: Path
     assert best is not None and best[0].step == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     "times",
     [
         {"__0_0.distcp": 4, "__1_0.distcp": 4, ".metadata": 0},
@@ -88,13 +92,14 @@ def test_a_checkpoint_with_a_sign_of_damage_is_the_last_that_is_chosen(dcp: Path
         dict.fromkeys(("__0_0.distcp", "__1_0.distcp", "__2_0.distcp", ".metadata"), -_SAVED),
     ],
     ids=["clocks of hosts", "copied in order", "copied in any order", "copied at once", "without times"],
+    dcp=dcp_in,
 )
 def test_times_that_have_another_cause_leave_it_complete(dcp: Path, times: dict[str, float]) -> None:
     saved_at(dcp, {name: _SAVED + time for name, time in times.items()})
     assert verify(dcp).answer == "complete", verify(dcp)
 
 
-@pytest.mark.parametrize(("begin", "length"), [(0, None), (0, 4096), (-4096, 4096), (-22, 22)])
+@cases(("begin", "length"), [(0, None), (0, 4096), (-4096, 4096), (-22, 22)], dcp=dcp_in)
 def test_zeros_at_an_end_of_a_shard_are_noticed(dcp: Path, begin: int, length: int | None) -> None:
     shard = dcp / "__1_0.distcp"
     size = shard.stat().st_size
@@ -201,7 +206,7 @@ def test_what_a_user_keeps_beside_it_leaves_it_complete(
     assert verify(folder).answer == verify(folder, size).answer == "complete", verify(folder)
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 5000, b"\0" * 4096 + b"\7" * 999, b"PK\x03\x04 no zip"])
+@cases("data", [b"", b"\0" * 5000, b"\0" * 4096 + b"\7" * 999, b"PK\x03\x04 no zip"], dcp=dcp_in)
 def test_a_file_that_no_layout_promises_is_never_a_reason_to_reject(dcp: Path, data: bytes) -> None:
     (dcp / "dump.bin").write_bytes(data)
     verdict = verify(dcp)
@@ -228,11 +233,15 @@ def test_files_that_nfs_keeps_of_removed_ones_do_not_count_into_the_size(dcp: Pa
     assert verify(dcp, size).answer == "complete"
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
+def plain_in(tmp_path: Path) -> Path:
     """Folders of files in no known layout, the older one in a known one."""
     write(tmp_path / "step_10", formats.dcp())
     return write(tmp_path / "step_20", {"model.pt": formats.torch_file(), "loader.pkl": b"\x80\x02N."})
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    return plain_in(tmp_path)
 
 
 def test_a_plain_folder_counts_where_its_owner_vouches_for_it(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +257,7 @@ def test_a_plain_folder_counts_where_its_owner_vouches_for_it(plain: Path, capsy
     assert choose(candidates, "complete")[0] is candidates[0]
 
 
-@pytest.mark.parametrize("damage", [b"", formats.torch_file()[:300], b"\0" * 5000])
+@cases("damage", [b"", formats.torch_file()[:300], b"\0" * 5000], plain=plain_in)
 def test_no_owner_vouches_for_a_defect(plain: Path, damage: bytes) -> None:
     (plain / "model.pt").write_bytes(damage)
     assert verify(plain, trust="complete").answer == "incomplete"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.alertmanager import AlertmanagerClient, AlertmanagerError
 
@@ -29,7 +30,7 @@ def test_alerts_carry_their_state(scripted: Scripted) -> None:
         assert parameter in scripted.asked
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "body", "reason"),
     [
         (500, b"[]", "answered 500"),

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.prometheus import PrometheusAlert, PrometheusClient, PrometheusError, PrometheusRule
 
@@ -50,7 +51,7 @@ def test_alerts_carry_their_state(scripted: Scripted) -> None:
         PrometheusClient(scripted.url).alerts()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "body", "reason"),
     [
         (400, b'{"status": "error", "errorType": "bad_data", "error": "no\\nname"}', "bad_data: no name"),

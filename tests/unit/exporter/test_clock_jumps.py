@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.logs_tree import OOM, LogsTree
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
@@ -52,7 +51,7 @@ def test_a_failure_is_shown_though_the_clock_was_set_back_while_its_logs_were_re
     logs.state.close()
 
 
-@pytest.mark.parametrize("ahead", [-HOURS, HOURS, -YEAR])
+@cases("ahead", [-HOURS, HOURS, -YEAR])
 def test_logs_without_a_record_are_found_and_those_of_an_ended_run_read_on(tmp_path: Path, ahead: float) -> None:
     logs = LogsTree(tmp_path, templates=(Template.parse(f"{tmp_path}/out/{{run_id}}.out"),))
     (tmp_path / "out").mkdir()

@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.errors import UsageError
 from trainwarden_exporter.configuration.check import check
 from trainwarden_exporter.configuration.settings import COMMAND_LINE_ONLY, read_flags, read_settings
 from trainwarden_exporter.flags import build_parser
 
 
+def file_in(tmp_path: Path) -> Path:
+    return tmp_path / "exporter.yml"
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "exporter.yml"
+    return file_in(tmp_path)
 
 
 def test_keys_are_the_flags_names_nested_or_dotted(file: Path) -> None:
@@ -63,7 +68,7 @@ def test_every_flag_but_those_of_one_start_is_a_key(file: Path) -> None:
             read_settings(file)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ("collector.runs.intervall: 5s", ["line 1", "collector.runs.intervall", "expected collector.runs.interval?"]),
@@ -95,6 +100,7 @@ def test_every_flag_but_those_of_one_start_is_a_key(file: Path) -> None:
         ("\x00", ["expected YAML"]),
         ("a: " + "[" * 100 + "]" * 100, ["expected"]),
     ],
+    file=file_in,
 )
 def test_what_is_wrong_is_named_in_one_line(file: Path, text: str, words: list[str]) -> None:
     file.write_text(text)
@@ -128,7 +134,7 @@ def test_aliases_of_aliases_are_not_multiplied_out(file: Path) -> None:
         read_settings(file)
 
 
-@pytest.mark.parametrize("text", ['collector.runs.path: "/a\\0b"', '"a\\0b": x', 'path.sysfs: "/\\ud800"'])
+@cases("text", ['collector.runs.path: "/a\\0b"', '"a\\0b": x', 'path.sysfs: "/\\ud800"'], file=file_in)
 def test_a_text_that_can_name_no_file_is_no_value(file: Path, text: str) -> None:
     file.write_text(text + "\n")
     with pytest.raises(UsageError, match=r"line 1: a text with .*, expected plain text"):
@@ -173,7 +179,7 @@ def test_check_config_shows_what_is_off_and_what_is_seldom_meant(
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "web", "word"),
     [
         ("path.sysfs: /nonexistent", "", "--path.sysfs"),
@@ -184,6 +190,7 @@ def test_check_config_shows_what_is_off_and_what_is_seldom_meant(
         ("collector.logs.signals: ~nobody-of-this-name/a", "", "no such file"),
         ("{}", "tls_server_config: {cert_file: a, key_file: b}", "expected a certificate"),
     ],
+    file=file_in,
 )
 def test_check_config_finds_what_a_start_would(file: Path, tmp_path: Path, text: str, web: str, word: str) -> None:
     file.write_text(text)

@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.users import ANOTHER, needs_root
 from trainwarden.record.folder import LOG
 from trainwarden_exporter.core.files import last_line
 from trainwarden_exporter.core.owned_folder import OwnedFolder
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log_in(tmp_path: Path) -> Path:
     """Where the log of a run is."""
     path = tmp_path / "run" / LOG
     path.parent.mkdir(parents=True)
     return path
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return log_in(tmp_path)
 
 
 def end_of(log: Path, limit: int = 16384) -> str | None:
@@ -27,7 +32,7 @@ def end_of(log: Path, limit: int = 16384) -> str | None:
         return last_line(files, limit)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "expected"),
     [
         (b"", None),
@@ -38,6 +43,7 @@ def end_of(log: Path, limit: int = 16384) -> str | None:
         (b" 10%|#   |\r 20%|##  |\r 30%|### |\r\n", " 30%|### |"),
         (b"ok\n\xff\xfe caf\xe9\n", "\ufffd\ufffd caf\ufffd"),
     ],
+    log=log_in,
 )
 def test_the_last_line_is_the_last_that_is_not_empty(log: Path, content: bytes, expected: Any) -> None:
     log.write_bytes(content)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from trainwarden_exporter.flags import build_parser
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [(":9745", ("", 9745)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("node.x:1", ("node.x", 1))],
 )
@@ -18,12 +19,12 @@ def test_an_address_is_host_and_port(text: str, expected: Any) -> None:
     assert vars(build_parser().parse_args([f"--web.listen-address={text}"]))["web.listen_address"] == [expected]
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("2", 2), ("2s", 2), ("500ms", 0.5), ("1m", 60), ("0.5s", 0.5)])
+@cases(("text", "seconds"), [("2", 2), ("2s", 2), ("500ms", 0.5), ("1m", 60), ("0.5s", 0.5)])
 def test_a_duration_may_have_a_unit(text: str, seconds: float) -> None:
     assert vars(build_parser().parse_args([f"--collector.runs.interval={text}"]))["collector.runs.interval"] == seconds
 
 
-@pytest.mark.parametrize(
+@cases(
     ("flag", "value"),
     [
         ("--web.listen-address", "9745"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 
@@ -30,7 +29,7 @@ def test_a_folder_whose_metadata_cannot_be_read_is_not_taken_for_empty(runs: Run
     assert runs.value("trainwarden_runs_unreadable", reason="unreadable") == 1
 
 
-@pytest.mark.parametrize("status", ["running", "succeeded", "failed"])
+@cases("status", ["running", "succeeded", "failed"], runs=RunsTree)
 def test_a_record_is_silent_a_day_after_its_last_sign_of_life(runs: RunsTree, status: str) -> None:
     runs.metadata("r", status=status)
     runs.progress("r")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
@@ -32,12 +33,17 @@ if TYPE_CHECKING:
 os_stat, os_open = os.stat, os.open
 
 
-@pytest.fixture
-def neighbour(runs: RunsTree) -> RunsTree:
+def neighbour_in(folder: Path) -> RunsTree:
     """A runs folder with one good run in it."""
+    runs = RunsTree(folder / "runs")
     runs.metadata("good")
     runs.progress("good")
     return runs
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path) -> RunsTree:
+    return neighbour_in(tmp_path)
 
 
 def assert_neighbour_is_there(runs: RunsTree) -> None:
@@ -50,7 +56,7 @@ def unreadable(runs: RunsTree, reason: str) -> float:
     return runs.samples()["trainwarden_runs_unreadable"][frozenset({("reason", reason)})]
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
     [
         b"",
@@ -65,14 +71,14 @@ def unreadable(runs: RunsTree, reason: str) -> float:
     ],
     ids=["empty", "cut", "list", "null", "not_utf8", "deep", "10MB", "brackets", "long_number"],
 )
-@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "ranks/0.json", "ranks/node1-0123abcd.json"])
+@cases("name", ["metadata.json", "progress.json", "ranks/0.json", "ranks/node1-0123abcd.json"], neighbour=neighbour_in)
 def test_a_file_that_is_no_record_is_counted(neighbour: RunsTree, name: str, content: bytes) -> None:
     neighbour.write("bad", name, content)
     assert_neighbour_is_there(neighbour)
     assert unreadable(neighbour, "unreadable") == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "value"),
     [
         ("step", "12"),
@@ -85,6 +91,7 @@ def test_a_file_that_is_no_record_is_counted(neighbour: RunsTree, name: str, con
         ("last_updated", "yesterday"),
         ("checkpoint", "path"),
     ],
+    neighbour=neighbour_in,
 )
 def test_a_value_of_the_wrong_kind_is_counted_and_the_others_stay(neighbour: RunsTree, key: str, value: Any) -> None:
     neighbour.metadata("odd")
@@ -94,8 +101,10 @@ def test_a_value_of_the_wrong_kind_is_counted_and_the_others_stay(neighbour: Run
     assert unreadable(neighbour, "unexpected_value") == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["metadata.json", "progress.json", "_error", "ranks/0.json", "ranks/node1-0123abcd.json", "ranks"]
+@cases(
+    "name",
+    ["metadata.json", "progress.json", "_error", "ranks/0.json", "ranks/node1-0123abcd.json", "ranks"],
+    neighbour=neighbour_in,
 )
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(neighbour: RunsTree, name: str) -> None:
     path = neighbour.folder("bad") / name
@@ -125,9 +134,10 @@ def test_links_that_lead_to_themselves_are_no_runs(neighbour: RunsTree) -> None:
     assert unreadable(neighbour, "unreadable") == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     ['quo"te', "line\nbreak", "a..b", "-dash", "x" * 200, "café", "back\\slash", "sp ace", os.fsdecode(b"\xff\xfe")],
+    neighbour=neighbour_in,
 )
 def test_a_folder_whose_name_is_no_run_id_is_counted(neighbour: RunsTree, name: str) -> None:
     (neighbour.path / name).mkdir()
@@ -142,7 +152,7 @@ def test_files_and_hidden_folders_beside_the_runs_are_nobodys_business(neighbour
     assert unreadable(neighbour, "invalid_run_id") == 0
 
 
-@pytest.mark.parametrize("closed", ["bad/metadata.json", "bad/ranks", "bad/_error", "bad"])
+@cases("closed", ["bad/metadata.json", "bad/ranks", "bad/_error", "bad"], neighbour=neighbour_in)
 def test_what_may_not_be_read_is_counted_and_read_once_it_may(
     neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
@@ -205,7 +215,7 @@ def test_a_wrong_rank_in_the_file_of_a_host_costs_itself(neighbour: RunsTree, ca
     assert "node1-0123abcd.json: ranks[1].rank: '-1' is no rank; ranks[2].rank: 'x' is no rank" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["07.json", "-1.json", "x.json", "0.json.tmp", "99999999999.json"])
+@cases("name", ["07.json", "-1.json", "x.json", "0.json.tmp", "99999999999.json"], neighbour=neighbour_in)
 def test_only_the_files_of_ranks_are_ranks(neighbour: RunsTree, name: str) -> None:
     neighbour.write("good", f"ranks/{name}", {"rank": 7, "step": 1, "time": to_iso(NOW)})
     assert "training_rank_step" not in neighbour.samples()
@@ -249,15 +259,27 @@ JSON = st.recursive(
 KEYS = sorted({name for kind in (Metadata, Progress, RankBeat, Sentinel) for name in kind.KEYS})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    documents=st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=12), min_size=4, max_size=4),
-    plain=st.binary(max_size=60),
-)
-@pytest.mark.slow
+DOCUMENTS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=12), min_size=4, max_size=4)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=DOCUMENTS, plain=st.binary(max_size=60))
 def test_whatever_the_files_hold_the_page_stays_readable(
     neighbour: RunsTree, documents: list[dict[str, Any]], plain: bytes
 ) -> None:
+    assert_page_is_readable(neighbour, documents, plain)
+
+
+@pytest.mark.nightly
+@settings(max_examples=1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=DOCUMENTS, plain=st.binary(max_size=60))
+def test_whatever_a_thousand_files_hold_the_page_stays_readable(
+    neighbour: RunsTree, documents: list[dict[str, Any]], plain: bytes
+) -> None:
+    assert_page_is_readable(neighbour, documents, plain)
+
+
+def assert_page_is_readable(neighbour: RunsTree, documents: list[dict[str, Any]], plain: bytes) -> None:
     for name, document in zip(("metadata.json", "progress.json", "_error", "ranks/3.json"), documents, strict=True):
         neighbour.write("odd", name, json.dumps(document))
     neighbour.write("odd", "logs/training_log_latest.txt", plain)
@@ -268,14 +290,11 @@ def test_whatever_the_files_hold_the_page_stays_readable(
         assert len(line.encode()) < 4000
 
 
-@pytest.mark.slow
-def test_three_thousand_old_folders_are_silent_and_looked_at_seldom(
-    runs: RunsTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3000):
+def test_many_old_folders_are_silent_and_looked_at_seldom(runs: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(300):
         runs.folder(f"old-{number}", modified=NOW - EXPIRY_SECONDS - 10)
     # On a busy machine a sample ends before it has looked at all.
-    wait_until(lambda: runs.value("trainwarden_runs", outcome="expired") == 3000, "all folders")
+    wait_until(lambda: runs.value("trainwarden_runs", outcome="expired") == 300, "all folders")
     looked: list[str] = []
     real = Path.stat
 
@@ -286,6 +305,6 @@ def test_three_thousand_old_folders_are_silent_and_looked_at_seldom(
     monkeypatch.setattr(Path, "stat", stat)
     runs.now += 2
     samples = runs.samples()
-    assert samples["trainwarden_runs"][frozenset({("outcome", "expired")})] == 3000
+    assert samples["trainwarden_runs"][frozenset({("outcome", "expired")})] == 300
     assert not {name for name in samples if name.startswith("training_") and "_duration_" not in name}
     assert [name for name in looked if name.startswith("old-")] == []

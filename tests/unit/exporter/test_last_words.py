@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
@@ -82,7 +81,7 @@ def test_last_lines_can_be_shown_of_all_runs_or_of_none(tmp_path: Path) -> None:
     assert (words["message"], words["last_line"]) == ("watchdog", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "message", "shown"),
     [
         ("KeyError", "'input_ids'", "KeyError: 'input_ids'"),
@@ -90,6 +89,7 @@ def test_last_lines_can_be_shown_of_all_runs_or_of_none(tmp_path: Path) -> None:
         ("SystemExit", "exit status 3", "exit status 3"),
         (None, "disk full", "disk full"),
     ],
+    runs=RunsTree,
 )
 def test_the_message_of_an_exception_has_its_type(runs: RunsTree, kind: str | None, message: str, shown: str) -> None:
     runs.metadata("r")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.core.memory import hide_from_oom_killer, offer_to_oom_killer
 
 
-@pytest.mark.parametrize(("service", "parent", "child"), [(-500, 0, -500), (-900, -400, -900), (-100, 0, -500)])
+@cases(("service", "parent", "child"), [(-500, 0, -500), (-900, -400, -900), (-100, 0, -500)])
 def test_the_child_keeps_the_protection_that_the_parent_gives_up(
     tmp_path: Path, service: int, parent: int, child: int
 ) -> None:
@@ -21,7 +20,7 @@ def test_the_child_keeps_the_protection_that_the_parent_gives_up(
     assert int(score.read_text()) == child
 
 
-@pytest.mark.parametrize("service", [0, 300, 1000])
+@cases("service", [0, 300, 1000])
 def test_no_process_offers_itself_to_the_shortage_of_a_whole_machine(tmp_path: Path, service: int) -> None:
     score = tmp_path / "oom_score_adj"
     score.write_text(f"{service}\n")

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import trainwarden_exporter
+from tests.cases import cases
 from trainwarden_exporter.collectors.runs import metrics as runs
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.docs import METRICS, defined_in
 
 
-@pytest.mark.parametrize("name", METRICS)
+@cases("name", METRICS)
 def test_a_name_follows_the_conventions(name: str) -> None:
     metric = METRICS[name]
     assert name.startswith(
@@ -40,13 +41,13 @@ def test_a_name_follows_the_conventions(name: str) -> None:
         assert metric.unit == "Unix seconds"
 
 
-@pytest.mark.parametrize("labels", [{}, {"run_id": "r", "rank": "0"}, {"job": "r"}])
+@cases("labels", [{}, {"run_id": "r", "rank": "0"}, {"job": "r"}])
 def test_other_labels_than_those_of_the_metric_are_an_error(labels: dict[str, str]) -> None:
     with pytest.raises(KeyError, match="training_step"):
         Families().add(runs.TRAINING_STEP, 1, **labels)
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+@cases("value", [None, float("nan"), float("inf")])
 def test_missing_is_not_zero(value: Any) -> None:
     families = Families()
     families.add(runs.TRAINING_STEP, value, run_id="r")

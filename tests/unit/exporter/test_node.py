@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.nodes.tree import NodeTree
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.metric import Families
@@ -57,7 +58,7 @@ def test_a_name_from_a_file_is_cut_and_has_no_control_characters(tree: NodeTree)
     assert len(line) < 400
 
 
-@pytest.mark.parametrize(
+@cases(
     ("host", "environ", "name"),
     [
         ("node1", {}, "node1"),

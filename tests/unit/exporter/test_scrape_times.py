@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.cases import cases
 from tests.waiting import wait_until
 from trainwarden_exporter.core.metric import Families, Family, gauge
 from trainwarden_exporter.core.scrape_times import LONGEST_SECONDS, ScrapeTimes
@@ -59,7 +60,7 @@ def test_nobody_scrapes() -> None:
     assert simulation.taken(120, 600) == 480 / LONGEST_SECONDS
 
 
-@pytest.mark.parametrize("period", [10, 15, 30, 60])
+@cases("period", [10, 15, 30, 60])
 def test_one_scraper_has_one_sample_for_each_scrape_and_none_is_old(period: float) -> None:
     simulation = Simulation(every(period, "a:1"))
     assert simulation.taken(120, 600) == pytest.approx(480 / period, abs=1)
@@ -71,7 +72,7 @@ def test_one_that_scrapes_faster_than_the_interval_has_no_more_samples_than_that
     assert simulation.taken(120, 600) == pytest.approx(480 / (INTERVAL + TAKES), abs=2)
 
 
-@pytest.mark.parametrize("offset", [4.0, 4.9, 9.2])
+@cases("offset", [4.0, 4.9, 9.2])
 def test_two_scrapers_have_a_sample_each(offset: float) -> None:
     simulation = Simulation({**every(15, "a:1"), **every(15, "b:1", offset)})
     assert simulation.taken(120, 600) <= 2 * 480 / 15 + 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collector_set import describe_off, select_on
 from trainwarden_exporter.core.node import node_from_flags
@@ -19,7 +20,7 @@ def test_a_file_system_that_cannot_even_be_looked_for_is_named(tmp_path: Path) -
         node_from_flags(flags)
 
 
-@pytest.mark.parametrize("flag", ["--collector.s3", "--expect.run=r", "--compat.finetuning"])
+@cases("flag", ["--collector.s3", "--expect.run=r", "--compat.finetuning"])
 def test_what_only_the_collector_of_runs_shows_takes_it(flag: str) -> None:
     flags = vars(build_parser().parse_args(["--collector.disable-defaults", "--collector.process", flag]))
     with pytest.raises(UsageError, match=f"^{flag.partition('=')[0]}: expected --collector.runs as well"):

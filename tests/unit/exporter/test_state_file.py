@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden_exporter.core.node import Node
@@ -75,7 +76,7 @@ def test_a_folder_that_cannot_be_made_costs_a_warning_when_it_is_written(
     assert "cannot be written" in caplog.text
 
 
-@pytest.mark.parametrize("what", ["cut off", "zeros", "of another version", "a folder", "a pipe"])
+@cases("what", ["cut off", "zeros", "of another version", "a folder", "a pipe"])
 def test_what_is_no_state_is_put_aside_named_and_begun_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:

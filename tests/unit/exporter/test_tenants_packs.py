@@ -75,6 +75,7 @@ def test_slow_signals_of_one_name_in_packs_of_one_name_cost_no_other_run_its_log
     logs: LogsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainwarden_exporter.collectors.logs.users_packs.PAUSE_FACTOR", 0.0)
+    monkeypatch.setattr("trainwarden.signals.patterns.TIME_LIMIT_SECONDS", 0.05)
     for run_id in ("evil1", "evil2"):
         pack = logs.runs.folder(run_id) / "mine.yaml"
         pack.write_text(SLOW)

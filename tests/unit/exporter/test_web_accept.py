@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.web.pages import accepts_gzip, prefers_openmetrics
 
 PROMETHEUS_2_42 = (
@@ -21,7 +20,7 @@ PROMETHEUS_3_TEXT_FIRST = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("header", "openmetrics"),
     [
         (PROMETHEUS_2_42, True),
@@ -44,7 +43,7 @@ def test_openmetrics_is_sent_where_it_is_preferred(header: str, openmetrics: boo
     assert prefers_openmetrics(header) is openmetrics
 
 
-@pytest.mark.parametrize(
+@cases(
     ("header", "accepted"),
     [
         ("gzip", True),

@@ -45,13 +45,17 @@ values:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder_in(tmp_path: Path) -> Path:
     alerts = tmp_path / "rules/alerts"
     alerts.mkdir(parents=True)
     (alerts / "gpus.yml").write_text(RULES)
     (tmp_path / "rules/values.yml").write_text(VALUES)
     return tmp_path / "rules"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return folder_in(tmp_path)
 
 
 def built(folder: Path, settings: str, kind: str = "prometheus") -> dict[str, str]:
@@ -154,7 +158,7 @@ def test_mimir_gets_a_namespace_for_each_file(folder: Path) -> None:
     assert [group["name"] for group in made["groups"]] == ["gpus", "gpus_lost"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "expected"),
     [
         ("valeus: {}", "mine.yml: line 1: key valeus: there is no such key, expected values?"),
@@ -195,6 +199,7 @@ def test_mimir_gets_a_namespace_for_each_file(folder: Path) -> None:
         ("kubernetes: {labels: {release: a/b}}", "key kubernetes.labels.release: 'a/b', expected a label's value"),
         ("kubernetes: {labels: {a b: c}}", "key kubernetes.labels.a b: 'c', expected a label's name as Kubernetes"),
     ],
+    folder=folder_in,
 )
 def test_what_is_wrong_is_named_with_what_was_expected(folder: Path, settings: str, expected: str) -> None:
     refused = refusal(folder, settings)
@@ -334,7 +339,7 @@ def test_a_lower_target_is_taken_with_what_it_may_lose(tmp_path: Path) -> None:
     assert Rules(file).settings.values == {"goodput.target": "0.8", "goodput.burn_fast": "3"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "expected"),
     [
         (
@@ -346,6 +351,7 @@ def test_a_lower_target_is_taken_with_what_it_may_lose(tmp_path: Path) -> None:
         (VALUES.replace("unit: ratio", "unit: part"), "there is no such key"),
         (VALUES.replace(", meaning: of the time", ""), "key values.gpu.share: no meaning, expected one"),
     ],
+    folder=folder_in,
 )
 def test_a_bundle_whose_values_and_rules_differ_is_refused(folder: Path, values: str, expected: str) -> None:
     (folder / "values.yml").write_text(values)
@@ -411,7 +417,7 @@ def test_a_watchdog_is_left_out_only_with_its_switch(folder: Path) -> None:
     assert "TrainWatchdog" in built(folder, "alerts: {TrainDeadMansSwitch: {enabled: false}}")["alerts/monitoring.yml"]
 
 
-@pytest.mark.parametrize("name", ["TrainRunStalled", "TrainDeadMansSwitch", "TrainGpuLost"])
+@cases("name", ["TrainRunStalled", "TrainDeadMansSwitch", "TrainGpuLost"], folder=folder_in)
 def test_what_somebody_must_get_keeps_a_severity(folder: Path, name: str) -> None:
     (folder / "alerts/monitoring.yml").write_text(WATCHDOG)
     assert refusal(folder, f"alerts:\n  {name}:\n    severity: none\n") == (

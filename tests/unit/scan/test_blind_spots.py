@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.scan.conftest import LATER, OOM, STEPS, Scanned
 
 Scan = Callable[..., Scanned]
 Write = Callable[..., Path]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-@pytest.mark.parametrize("packed", [False, True])
+@cases("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@cases("packed", [False, True])
 def test_a_log_of_two_bytes_for_a_letter_is_read(scan: Scan, log: Write, encoding: str, packed: bool) -> None:
     data = (STEPS + "Verlust: 3 µs, schön\r\n" + OOM).encode(encoding)
     done = scan("--format", "json", log(gzip.compress(data) if packed else data))
@@ -44,7 +45,10 @@ def test_what_follows_a_hole_is_read_and_the_hole_is_reported(scan: Scan, log: W
     assert scan(log(STEPS.encode() + b"a stray \0 in a print\n")).status == 0
 
 
-def test_a_signal_that_was_switched_off_is_reported(scan: Scan, log: Write, tmp_path: Path) -> None:
+def test_a_signal_that_was_switched_off_is_reported(
+    scan: Scan, log: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden.signals.patterns.TIME_LIMIT_SECONDS", 0.05)
     pack = tmp_path / "mine.yaml"
     pack.write_text("log_signals: [{name: slow, pattern: '(a|a)+b(?<=x)y', state: CrashState}]\n")
     lines = ("a" * 40 + "b\n") * 4
@@ -62,7 +66,7 @@ def test_a_failure_counts_more_than_a_blind_spot_and_less_than_an_unreadable_log
     assert scan(log(STEPS, "fine"), blind).status == 3
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "\x1b[31mtorch.OutOfMemoryError\x1b[0m: \x1b[1mCUDA out \x1b[4mof\x1b[24m memory\x1b[0m. Tried 2 GiB",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.scan.conftest import LATER, OOM, STEPS, Scanned
 
 Scan = Callable[..., Scanned]
@@ -48,7 +49,7 @@ def test_a_healthy_log_has_the_same_keys_and_nothing_in_them(scan: Scan, log: Wr
     assert [one[key] for key in KEYS[2:9]] == [None] * 7
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "error_type"),
     [
         ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-21T10:00:00 DUE TO TIME LIMIT ***\n", "time_limit"),
@@ -133,9 +134,7 @@ def test_a_pack_of_which_no_signal_can_be_used_ends_with_2(scan: Scan, log: Writ
     assert done.err.splitlines()[-1] == f"trainwarden scan: --signals {pack}: holds no signal that can be used"
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("--signals", "no-such-pack", "x"), ("--format", "xml", "x"), ("-", "-")], ids=str
-)
+@cases("arguments", [(), ("--signals", "no-such-pack", "x"), ("--format", "xml", "x"), ("-", "-")], ids=str)
 def test_misuse_ends_with_2(scan: Scan, arguments: tuple[str, ...]) -> None:
     done = scan(*arguments)
     assert done.status == 2
@@ -155,8 +154,9 @@ def test_the_logs_of_one_attempts_ranks_have_one_cause(scan: Scan, log: Write) -
 
 
 def test_a_pattern_that_would_never_end_loses_its_own_signal_and_the_rest_is_found(
-    scan: Scan, log: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    scan: Scan, log: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trainwarden.signals.patterns.TIME_LIMIT_SECONDS", 0.05)
     (tmp_path / "slow.yaml").write_text("extends: all\nlog_signals: [{name: slow, pattern: 'x(a|aa)+$'}]")
     evil = "".join(f"xaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{n}\n" for n in range(20))
     done = scan("--signals", tmp_path / "slow.yaml", "--format", "json", log(evil + OOM), log(evil + OOM, "again"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.scan.conftest import LATER, OOM, STEPS, Scanned
 from trainwarden.scan.reading import FIRST, LAST, read_log
 from trainwarden.scan.source import open_source
@@ -25,7 +26,7 @@ Write = Callable[..., Path]
 COMMAND = [sys.executable, "-m", "trainwarden", "scan"]
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+@cases("compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
 def test_compressed_logs_are_read_whatever_their_names_are(
     scan: Scan, log: Write, compress: Callable[[bytes], bytes]
 ) -> None:

@@ -32,7 +32,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "values", "names"),
     [
         ("{run_id}/*.log", {"run_id": "a"}, ["a/0.log", "a/1.log"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05, job_24_05, node_22_05, node_24_05
 from trainwarden.clients.slurm.client import CommandsMissing, SlurmError, UnreadableRecord, find_commands
 from trainwarden.clients.slurm.jobs import SlurmJob
@@ -59,20 +60,20 @@ def test_one_job_is_named_to_squeue(slurm: FakeSlurm) -> None:
     assert slurm.called("squeue") == ["squeue --json --all --states=all --jobs=17"]
 
 
-@pytest.mark.parametrize("job_id", ["", "0", "017", "-1", "12_3", "1,2", "1 2", "$(id)", "--help", "1\n", "\u0661"])
+@cases("job_id", ["", "0", "017", "-1", "12_3", "1,2", "1 2", "$(id)", "--help", "1\n", "\u0661"])
 def test_what_is_no_job_id_reaches_no_command(slurm: FakeSlurm, job_id: str) -> None:
     with pytest.raises(ValueError, match="is no job id"):
         slurm.client().jobs(job_id)
 
 
-@pytest.mark.parametrize("target", ["", "-1", "1 2", "1,2", "all", "1_*", "12_[1-3]", "1\n"])
+@cases("target", ["", "-1", "1 2", "1,2", "all", "1_*", "12_[1-3]", "1\n"])
 def test_what_names_no_single_job_is_refused_before_a_command_is_called(slurm: FakeSlurm, target: str) -> None:
     result = slurm.client().control("requeuehold", target)
     assert (result.accepted, result.refused) == (False, True)
     assert slurm.called("scontrol") == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "status", "accepted", "refused"),
     [
         ("", 0, True, False),
@@ -112,7 +113,7 @@ def test_errors_in_the_answer_are_classified_by_both_texts(slurm: FakeSlurm) -> 
     assert _reason(slurm) == "authentication"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "reason"),
     [
         ("squeue: error: Munge encode failed: Failed to access socket (Did you start munged?)", "authentication"),
@@ -149,10 +150,10 @@ def test_a_command_sees_little_of_our_environment(slurm: FakeSlurm, monkeypatch:
 
 def test_a_long_queue_is_never_held_at_once(slurm: FakeSlurm) -> None:
     entry = json.dumps(job_22_05(comment="x" * 1000))
-    slurm.script("squeue", f"""printf '{{"jobs": [%s' '{entry}'; yes ',{entry}' | head -n 19999; printf ']}}'""")
+    slurm.script("squeue", f"""printf '{{"jobs": [%s' '{entry}'; yes ',{entry}' | head -n 4999; printf ']}}'""")
     tracemalloc.start()
     try:
-        assert sum(1 for _ in slurm.client(120.0).jobs()) == 20_000
+        assert sum(1 for _ in slurm.client(120.0).jobs()) == 5_000
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -215,8 +214,7 @@ def test_what_hangs_in_a_call_is_not_shut_down_under(watch: Watch, machine: AmdM
     thread = threading.Thread(target=part.read)
     before = len(machine.asked())
     thread.start()
-    while thread.is_alive() and "amdsmi_get_power_info 1" not in machine.asked()[before:]:
-        time.sleep(0.01)
+    wait_until(lambda: not thread.is_alive() or "amdsmi_get_power_info 1" in machine.asked()[before:])
     watched.collector.close()
     assert "amdsmi_shut_down -" not in machine.asked()
     thread.join()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.collectors.gpu.amdsmi.values import celsius, generation, hertz, number, ratio, text, watts
 
 NOTHING = ["N/A", None, "", True, -1, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, [1]]
 
 
-@pytest.mark.parametrize("value", NOTHING)
+@cases("value", NOTHING)
 def test_what_is_no_number_is_none(value: Any) -> None:
     assert number(value) is None
     assert [read(value) for read in (ratio, celsius, hertz, watts, generation)] == [None] * 5
 
 
-@pytest.mark.parametrize("read", [ratio, celsius, hertz, watts, generation])
+@cases("read", [ratio, celsius, hertz, watts, generation])
 def test_all_bits_of_sixteen_are_no_value(read: Any) -> None:
     assert read(0xFFFF) is None or read is celsius
 

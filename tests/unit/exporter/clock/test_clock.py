@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cases import cases
 from trainwarden_exporter.collectors.clock import (
     ClockCollector,
     KernelClock,
@@ -40,7 +41,7 @@ def test_the_kernels_offset_is_exported_as_seconds_ahead() -> None:
     assert clock_of(0, NANO, -250_000, 1_500) == KernelClock(True, 0.00025, 0.0015)
 
 
-@pytest.mark.parametrize(("state", "status"), [(5, 0), (0, UNSYNC), (5, UNSYNC | NANO)])
+@cases(("state", "status"), [(5, 0), (0, UNSYNC), (5, UNSYNC | NANO)])
 def test_of_an_unsynchronized_clock_no_offset_and_no_bound_is_exported(state: int, status: int) -> None:
     assert clock_of(state, status, 0, 16_000_000) == KernelClock(False, None, None)
 
@@ -59,7 +60,7 @@ def test_chronys_offset_is_exported_as_seconds_ahead() -> None:
     assert parse_tracking(BEHIND.replace("7.000021935", "-0.5")) == 0.5
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     ["", "506 Cannot talk to daemon\n", BEHIND.replace("Normal", "Not synchronised"), BEHIND.replace("7.000", "x")],
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from tests.nodes.efa_devices import add_efa
 from tests.nodes.fixtures import p5
 from tests.nodes.tree import NodeTree
@@ -91,7 +90,7 @@ def test_a_value_that_changes_is_read_anew(tree: NodeTree, watch: Watch) -> None
         assert watched.value("efa_tx_bytes_total", device="rdmap79s0", port="1") == float(value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("counter", "name"),
     [
         ("tx_pkts", "efa_tx_packets_total"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.nodes.efa_devices import add_efa
 from tests.nodes.fixtures import half_dead, mi300x, no_gpu, p4d, p5, p5en
 from tests.nodes.tree import NodeTree
@@ -65,7 +66,7 @@ def test_devices_that_come_late_are_found_and_waited_for(tree: NodeTree, watch: 
     assert watched.value("efa_port_up", device="rdmap79s0", port="1") == 1
 
 
-@pytest.mark.parametrize(("make", "there"), [(p4d, True), (mi300x, False), (no_gpu, False)])
+@cases(("make", "there"), [(p4d, True), (mi300x, False), (no_gpu, False)])
 def test_the_collector_is_on_where_there_is_efa(tmp_path: Path, make: Callable[[Path], NodeTree], there: bool) -> None:
     assert spec.enabled(context(spec.SPEC, node(make(tmp_path)), {"expect.efa_devices": None})) is there
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.nodes.efa_devices import add_efa
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
@@ -19,12 +20,24 @@ from trainwarden_exporter.collectors.rdma.files import DeviceFiles, KeptFile
 Watch = Callable[..., Watched]
 
 
-@pytest.fixture
-def counters(tree: NodeTree) -> Path:
-    """The folder of the counters of the first of two devices."""
+def with_two_devices(tree: NodeTree) -> NodeTree:
     for place, bus in enumerate(("4f", "50")):
         add_efa(tree, f"0000:{bus}:00.0", place, device_id="0xefa2", numa=0, driver="2.17.2")
+    return tree
+
+
+def tree_in(folder: Path) -> NodeTree:
+    return with_two_devices(NodeTree(folder))
+
+
+def counters_of(tree: NodeTree) -> Path:
+    """The folder of the counters of the first device."""
     return tree.sysfs / "class/infiniband/rdmap79s0/ports/1/hw_counters"
+
+
+@pytest.fixture
+def counters(tree: NodeTree) -> Path:
+    return counters_of(with_two_devices(tree))
 
 
 def pipe(file: Path) -> None:
@@ -62,12 +75,13 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("place", HOSTILE.values(), ids=HOSTILE)
+@cases("place", HOSTILE.values(), ids=HOSTILE, tree=tree_in)
 def test_what_is_no_counter_costs_its_own_series_alone(
-    tree: NodeTree, watch: Watch, counters: Path, place: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    tree: NodeTree, watch: Watch, place: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (counters / "tx_bytes").unlink()
-    place(counters / "tx_bytes")
+    counter = counters_of(tree) / "tx_bytes"
+    counter.unlink()
+    place(counter)
     watched = watch(tree)
     for look in (1, 2):
         watched.look()
@@ -78,11 +92,9 @@ def test_what_is_no_counter_costs_its_own_series_alone(
     assert len([record for record in caplog.records if "tx_bytes" in record.getMessage()]) == 1
 
 
-@pytest.mark.parametrize("content", [b"ACTIVE\n", b"\xff\xfe", b"", b"99999: ?\n"])
-def test_a_state_that_is_none_is_not_shown_and_counted(
-    tree: NodeTree, watch: Watch, counters: Path, content: bytes
-) -> None:
-    (counters.parent / "state").write_bytes(content)
+@cases("content", [b"ACTIVE\n", b"\xff\xfe", b"", b"99999: ?\n"], tree=tree_in)
+def test_a_state_that_is_none_is_not_shown_and_counted(tree: NodeTree, watch: Watch, content: bytes) -> None:
+    (counters_of(tree).parent / "state").write_bytes(content)
     watched = watch(tree)
     watched.look()
     assert watched.labelled("efa_port_up", "device") == {"rdmap80s0": 1}
@@ -138,7 +150,7 @@ def test_a_counter_that_goes_away_is_given_up_and_found_again(tree: NodeTree, wa
     assert watched.value("efa_hw_value", device="rdmap79s0", port="1", name="put_away") == 10**9
 
 
-@pytest.mark.parametrize("code", [errno.ENODEV, errno.ESTALE, errno.ENOENT])
+@cases("code", [errno.ENODEV, errno.ESTALE, errno.ENOENT])
 def test_a_file_that_its_driver_made_anew_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import prometheus_client
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import samples_of
-from trainwarden_exporter import FineTuningMetricsExporter, MetricsExporter, TrainingMetrics
+from trainwarden_exporter import FineTuningMetricsExporter, MetricsExporter
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.finetuning.metrics_exporter import JobMetrics
 
@@ -82,7 +83,7 @@ ODD: list[Callable[[JobMetrics], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD)
+@cases("odd", ODD)
 def test_an_odd_value_neither_ends_the_training_nor_changes_the_page(odd: Callable[[JobMetrics], Any]) -> None:
     exporter = job()
     exporter.update_progress(epoch=1, step=2)
@@ -98,21 +99,14 @@ def test_counters_begin_before_their_first_event() -> None:
     assert value(exporter, "job_duration_seconds_count") == 0
 
 
-def test_the_known_exporter_is_reached_from_elsewhere_as_before_and_the_other_in_a_pod(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_listens_on_loopback_and_on_every_address_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = []
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    for exporter in (FineTuningMetricsExporter(port=0).exporter, MetricsExporter(port=0)):
-        assert exporter.start_server()
-        bound.append(exporter.bound)
-        exporter.stop()
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    with MetricsExporter(port=0) as exporter:
-        bound.append(exporter.bound)
-    shown = [(address or "").rpartition(":")[0] for address in bound]
-    assert shown[1] == "127.0.0.1"
-    assert shown[0] == shown[2] != "127.0.0.1"
+    for variable in ("", "10.0.0.1"):
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", variable)
+        with MetricsExporter(port=0) as exporter:
+            bound.append((exporter.bound or "").rpartition(":")[0])
+    assert bound[0] == "127.0.0.1"
+    assert bound[1] != "127.0.0.1"
 
 
 def test_an_odd_value_is_named_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -196,25 +190,6 @@ def test_nothing_is_shown_of_a_job_that_is_named_nowhere() -> None:
     assert encode_text(exporter.collect()) == b""
     exporter.update_job_status("Running")
     assert b'finetuning_job_status{job_name="' in encode_text(exporter.collect())
-
-
-def test_scripts_for_the_known_exporter_change_their_import_alone() -> None:
-    known = FineTuningMetricsExporter(port=0)
-    assert known.start_server()
-    known.update_job_status(job_name="j", model_id="m", method="lora", status="Running")
-    known.update_training_metrics(
-        TrainingMetrics("j", "m", "lora", 1, 3, 50, 200, 0.5234, 2e-4, gpu_utilization=80, samples_per_second=4)
-    )
-    known.record_checkpoint("j", "m", 1000)
-    known.record_job_duration("j", "m", "lora", 30)
-    known.update_job_status("other", "m", "full", "Paused")
-    found = samples_of(page(known.exporter))
-    known.stop()
-    labels = frozenset(JOB.items())
-    assert found["finetuning_training_progress"][labels] == 25
-    assert sorted(found["finetuning_checkpoints_total"].values()) == [0, 1]
-    assert found["finetuning_job_duration_seconds_count"][labels] == 1
-    assert sorted(found["finetuning_job_status"].values()) == [1, 4]
 
 
 def test_what_is_no_training_metrics_is_logged_and_does_not_end_the_training(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.finetuning.job import JobValues
 from trainwarden_exporter.finetuning.training_info import KEYS, SavedCheckpoint, TrainingInfo, parse_training_info
 
@@ -85,7 +84,7 @@ def test_minus_one_as_number_of_steps_is_no_length() -> None:
     assert reading({"max_steps": -1, "global_step": 5, "epoch": 1, "num_train_epochs": 4}).progress == 25
 
 
-@pytest.mark.parametrize("name", [key for keys in KEYS.values() for key in keys])
+@cases("name", [key for keys in KEYS.values() for key in keys])
 def test_each_documented_name_is_understood(name: str) -> None:
     if name in KEYS["status"]:
         assert reading({name: "paused"}).status == 4
@@ -98,7 +97,7 @@ def test_each_documented_name_is_understood(name: str) -> None:
         assert getattr(reading({name: 8}), field) == 8
 
 
-@pytest.mark.parametrize(("word", "number"), [("Pending", 0), ("RUNNING", 1), ("completed", 2), ("Cancelled", 3)])
+@cases(("word", "number"), [("Pending", 0), ("RUNNING", 1), ("completed", 2), ("Cancelled", 3)])
 def test_a_status_has_many_names(word: str, number: int) -> None:
     assert reading({"status": word}).status == number
 

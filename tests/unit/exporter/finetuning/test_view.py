@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.finetuning.finetuning_tree import FinetuningTree
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
@@ -53,10 +52,11 @@ def test_the_loss_of_an_epoch_that_is_over_is_gone(tree: FinetuningTree) -> None
     assert {dict(labels)["epoch"] for labels in tree.samples()["finetuning_train_loss"]} == {"2"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "phase", "number"),
     [("pending", "init", 0), ("running", "train", 1), ("succeeded", "done", 2), ("failed", "train", 3),
      ("cancelled", "train", 3), ("running", "idle", 4), ("failed", "idle", 3)],
+    tree=lambda folder: FinetuningTree(RunsTree(folder)),
 )  # fmt: skip
 def test_the_status_is_the_number_that_dashboards_know(
     tree: FinetuningTree, status: str, phase: str, number: int

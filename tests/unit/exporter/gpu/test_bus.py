@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, bus_address, gpus_on_bus
 
 
@@ -41,7 +40,7 @@ def test_a_device_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
     assert gpus_on_bus(tmp_path / "nothing", NVIDIA) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "address"),
     [
         ("00000000:3B:00.0", "0000:3b:00.0"),

@@ -6,8 +6,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.collectors.gpu.device import DriverTime
 from trainwarden_exporter.collectors.gpu.node import GpuNode
 from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
@@ -33,7 +32,7 @@ def up(state: GpuState) -> float:
     return value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "expected"),
     [
         ({}, 1),  # sampled for the scrape before, a minute ago

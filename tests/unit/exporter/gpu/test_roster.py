@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.gpu.roster import NodeRoster, Roster, RosterGpu, roster_gpus
 from trainwarden_exporter.core.state_file import StateFile
@@ -131,7 +132,7 @@ def test_a_roster_that_found_the_disk_full_is_stored_once_there_is_room(tmp_path
     assert NodeRoster(StateFile(path)).gpus == roster().gpus
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [{"index": -1}, {"index": "0"}, {"bus": "../../x"}, {"uuid": 'GPU-"}\n'}, {"minor": "x"}, {"info": None}],
 )

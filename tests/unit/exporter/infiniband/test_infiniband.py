@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.nodes.fixtures import mi300x, no_gpu, p4d
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
@@ -111,7 +112,7 @@ def test_a_counter_that_is_none_costs_itself_alone(tree: NodeTree, watched: Watc
     assert watched.success == 1
 
 
-@pytest.mark.parametrize(("make", "there"), [(mi300x, True), (p4d, False), (no_gpu, False)])
+@cases(("make", "there"), [(mi300x, True), (p4d, False), (no_gpu, False)])
 def test_the_collector_is_on_where_there_is_such_a_device(
     tmp_path: Path, make: Callable[[Path], NodeTree], there: bool
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cases import cases
 from tests.nodes.kmsg import KmsgFile
 from trainwarden_exporter.collectors.kernel.collector import KEPT_KILLS, KernelCollector
 from trainwarden_exporter.collectors.kernel.log import Journal, Kmsg
@@ -148,9 +149,7 @@ INFINITE = (
 )
 
 
-@pytest.mark.parametrize(
-    "stored", ["", "{", '{"version":1}', '{"version":1,"since":"x"}', '{"version":7}', "[]", INFINITE]
-)
+@cases("stored", ["", "{", '{"version":1}', '{"version":1,"since":"x"}', '{"version":7}', "[]", INFINITE], log=Log)
 def test_a_state_that_cannot_be_used_costs_the_counts_of_before_alone(log: Log, stored: str) -> None:
     assert log.state.path is not None
     log.state.path.parent.mkdir()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, oom_victim
 
 LINES = [
@@ -109,12 +108,12 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("event", "text"), LINES)
+@cases(("event", "text"), LINES)
 def test_a_fault_is_reported(event: str, text: str) -> None:
     assert event_of(text) == event
 
 
-@pytest.mark.parametrize("text", OTHERS)
+@cases("text", OTHERS)
 def test_what_is_no_fault_or_was_reported_by_another_line_is_left(text: str) -> None:
     assert event_of(text) is None
 
@@ -166,7 +165,7 @@ def pieces(text: str, size: int) -> set[str]:
     return inner | {text[:end] for end in range(1, size)}
 
 
-@pytest.mark.parametrize("template", OF_USERS)
+@cases("template", OF_USERS)
 def test_no_name_of_a_program_a_file_or_a_control_group_makes_an_event(template: str) -> None:
     true = event_of(template.format(comm="python", file="libc.so.6", group="user-1000.slice"))
     for _, line in LINES:
@@ -182,7 +181,7 @@ def test_no_name_of_a_program_a_file_or_a_control_group_makes_an_event(template:
                 assert victim is None or victim[1] == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     "group",
     [
         "/user.slice/user-1000.slice/user@1000.service/job_4711/step_0",
@@ -198,7 +197,7 @@ def test_a_control_group_that_slurm_did_not_make_names_no_job(group: str) -> Non
     assert oom_victim(line) == (7, "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "group",
     [
         "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.cases import cases
 from tests.nodes.kmsg import KmsgFile
 from trainwarden_exporter.collectors.gpu.nvml.xid import (
     LATE_SECONDS,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 BUS = "0000:3b:00.0"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "code"),
     [
         ("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", 79),
@@ -46,7 +47,7 @@ def test_a_line_with_a_code_shows_which_gpu_and_which_error(text: str, code: int
     assert parse_xid(text) == Xid(BUS, code)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
@@ -58,7 +59,7 @@ def test_a_gpu_that_fell_off_the_bus_needs_no_code(text: str) -> None:
     assert parse_xid(text) == Xid(BUS, 79, in_words=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "",
@@ -105,13 +106,13 @@ def number(counter: XidCounter, code: int) -> int:
     return counter.counts()[BUS, code].number
 
 
-@pytest.mark.parametrize("interval", [5.0, 30.0, 120.0])
-@pytest.mark.parametrize("driver", [0.1, 45.0])
-@pytest.mark.parametrize("event_first", [True, False])
-def test_an_error_counts_once_however_late_either_source_is(
-    counter: XidCounter, clock: Clock, interval: float, driver: float, event_first: bool
-) -> None:
+@cases("interval", [5.0, 30.0, 120.0])
+@cases("driver", [0.1, 45.0])
+@cases("event_first", [True, False])
+def test_an_error_counts_once_however_late_either_source_is(interval: float, driver: float, event_first: bool) -> None:
     """The log is read every `interval` seconds; the driver delivers its event after `driver` seconds."""
+    clock = Clock()
+    counter = XidCounter(clock)
     happened = 1000.0
     read = happened + interval - 1
     reports = [(happened + driver, "event"), (read, "line")]

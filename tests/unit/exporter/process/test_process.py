@@ -51,9 +51,7 @@ def test_children_are_summed_whichever_thread_started_them_and_their_time_stays_
 
     thread = threading.Thread(target=start, daemon=True)
     thread.start()
-    while not started:
-        time.sleep(0.01)
-    child = started[0]
+    child = wait_until(lambda: started)[0]
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"1\n"

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.cases import cases
 from tests.unit.exporter.ray.dashboard import Behaviour, Dashboard, dashboard, good, job, send
 from trainwarden.clients.http import MAX_BODY_BYTES
 from trainwarden.clients.ray import RayDashboardOverHttp, RayError
@@ -79,7 +80,7 @@ def no_http(handler: BaseHTTPRequestHandler) -> None:
     handler.wfile.write(b"220 mail.example ESMTP\r\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("behaviour", "said"),
     [
         (half, "malformed"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.ray.dashboard import actors, good, gpu_node, job, status
 from trainwarden.clients.http import PathAnswer
 from trainwarden.clients.ray import read_jobs
@@ -71,7 +70,7 @@ def test_a_run_is_expected_since_the_latest_of_its_jobs_that_are_under_way() -> 
     assert expected_runs(read_jobs([named("STOPPED", 90)])) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("jobs", "gpus", "count"),
     [
         ([job("a", "RUNNING"), job("b", "RUNNING"), job("c", "PENDING")], " 0.0/4.0 GPU\n", 2),
@@ -116,7 +115,7 @@ def test_tasks_are_read_where_actors_do_not_hold_all_gpus() -> None:
     assert held(answers) == {"a": "1.0"}, "an actor is no task as well"
 
 
-@pytest.mark.parametrize(
+@cases(
     "bad", [{"result": False}, actors(("01000000", 4), total=20_000), actors(("01000000", 4), required_resources=None)]
 )
 def test_a_job_whose_gpus_are_unknown_is_not_reported_to_have_none(bad: object) -> None:

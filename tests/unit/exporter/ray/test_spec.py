@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.integration.exporter.running import is_alive
 from tests.unit.exporter.contexts import context
 from tests.unit.exporter.ray.dashboard import dashboard, good, job
@@ -37,7 +38,7 @@ def test_it_is_off_unless_it_is_switched_on() -> None:
     assert not spec.SPEC.enabled(context(spec.SPEC, Node("head"), flags()))
 
 
-@pytest.mark.parametrize(
+@cases(
     "argv",
     [
         ("url", "127.0.0.1:8265"),
@@ -67,7 +68,7 @@ def test_values_of_another_form_are_refused_with_status_2(argv: tuple[str, str],
     assert "hunter2" not in said
 
 
-@pytest.mark.parametrize("name", ["raycluster-kuberay-head-x2x4z", "svc/raycluster-head-svc", "pod/a.b", "a"])
+@cases("name", ["raycluster-kuberay-head-x2x4z", "svc/raycluster-head-svc", "pod/a.b", "a"])
 def test_pods_and_what_leads_to_one_are_taken(name: str) -> None:
     assert flags("--collector.ray.head-pod", name)["collector.ray.head_pod"] == name
 
@@ -92,7 +93,7 @@ def test_the_url_is_the_flags_else_the_environments_else_that_of_this_machine(mo
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("argv", "named"),
     [
         (("--collector.ray.namespace", "ml"), "--collector.ray.namespace"),

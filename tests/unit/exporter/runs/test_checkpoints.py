@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from tests.waiting import wait_until
 from trainwarden.checkpoint.verdict import CheckpointVerdict
@@ -54,7 +55,7 @@ def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_pat
     wait_until(lambda: verdict(tree) == 0)
 
 
-@pytest.mark.parametrize("path", ["/not/mounted/here/step-100", "s3://bucket/step-100", "relative/step-100"])
+@cases("path", ["/not/mounted/here/step-100", "s3://bucket/step-100", "relative/step-100"])
 def test_of_what_this_node_does_not_see_nothing_is_reported(tmp_path: Path, path: str) -> None:
     verifier = CheckpointVerifier()
     tree = tree_with(tmp_path, verifier, path)

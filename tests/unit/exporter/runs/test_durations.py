@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 
@@ -59,7 +58,7 @@ def test_a_run_of_another_host_is_counted_there(runs: RunsTree) -> None:
     assert counted(runs, "succeeded") == 0
 
 
-@pytest.mark.parametrize(("start", "ended"), [(-62_000_000_000.0, NOW + 5), (NOW, NOW + 400 * 86_400), (-5.0, NOW + 5)])
+@cases(("start", "ended"), [(-62_000_000_000.0, NOW + 5), (NOW, NOW + 400 * 86_400), (-5.0, NOW + 5)], runs=RunsTree)
 def test_a_duration_that_no_attempt_can_have_had_is_not_counted(runs: RunsTree, start: float, ended: float) -> None:
     runs.metadata("odd", attempt_start_time=to_iso(start), start_time=to_iso(start))
     runs.text()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden_exporter.collectors.runs.liveness import rank_ranges
@@ -35,7 +34,7 @@ def test_a_run_without_a_heartbeat_has_no_sign_of_life(runs: RunsTree) -> None:
     assert not labelled(runs, "training_life_timestamp_seconds")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "progress", "basis", "ago"),
     [
         ({}, {}, "step", 2),
@@ -45,6 +44,7 @@ def test_a_run_without_a_heartbeat_has_no_sign_of_life(runs: RunsTree) -> None:
         ({"phase_source": "output"}, {}, "output", 2),
         ({"attempt_start_time": to_iso(NOW - 1)}, {}, "step", 1),
     ],
+    runs=RunsTree,
 )
 def test_the_motion_of_a_run_names_what_it_is_judged_by(
     runs: RunsTree, metadata: dict[str, str], progress: dict[str, str] | None, basis: str, ago: int
@@ -130,9 +130,7 @@ def test_ranks_that_have_written_nothing_yet_are_named(runs: RunsTree) -> None:
     assert not labelled(runs, "training_missing_ranks")
 
 
-@pytest.mark.parametrize(
-    ("world_size", "status"), [(None, "running"), (0, "running"), (10**12, "running"), (8, "failed")]
-)
+@cases(("world_size", "status"), [(None, "running"), (0, "running"), (10**12, "running"), (8, "failed")], runs=RunsTree)
 def test_no_rank_is_missing_where_it_is_unknown_which_there_are(
     runs: RunsTree, world_size: int | None, status: str
 ) -> None:
@@ -146,9 +144,7 @@ def test_no_rank_is_missing_where_ranks_write_nothing(runs: RunsTree) -> None:
     assert not labelled(runs, "training_missing_ranks")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "text"), [([], ""), ([3], "3"), ([2, 1, 0], "0-2"), ([0, 2, 3, 7], "0,2-3,7"), ([0, 1], "0-1")]
-)
+@cases(("ranks", "text"), [([], ""), ([3], "3"), ([2, 1, 0], "0-2"), ([0, 2, 3, 7], "0,2-3,7"), ([0, 1], "0-1")])
 def test_ranks_are_written_as_ranges(ranks: list[int], text: str) -> None:
     assert rank_ranges(ranks) == text
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import HOST, RunsTree
 from tests.waiting import wait_until
 from trainwarden.identity import process_start_ticks
@@ -66,14 +67,19 @@ class Procfs:
         return RankBeat(**known)
 
 
-@pytest.fixture
-def procfs(tmp_path: Path) -> Procfs:
+def procfs_in(tmp_path: Path) -> Procfs:
     return Procfs(tmp_path / "proc")
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def procfs(tmp_path: Path) -> Procfs:
+    return procfs_in(tmp_path)
+
+
+@cases(
     ("letter", "state"),
     [("R", ALIVE), ("S", ALIVE), ("D", DISK_SLEEP), ("T", STOPPED), ("t", STOPPED), ("Z", ZOMBIE), ("X", GONE)],
+    procfs=procfs_in,
 )
 def test_the_state_is_the_kernels(procfs: Procfs, letter: str, state: str) -> None:
     procfs.process(500, letter)
@@ -100,7 +106,7 @@ def test_the_owner_of_a_record_learns_nothing_of_the_processes_of_others(procfs:
     assert procfs.state(owner=os.geteuid() + 1) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "keys",
     [
         {"host": "node2"},
@@ -112,13 +118,14 @@ def test_the_owner_of_a_record_learns_nothing_of_the_processes_of_others(procfs:
         {"pid_namespace": None},
         {"pid_namespace": 4026531836},
     ],
+    procfs=procfs_in,
 )
 def test_a_rank_whose_process_cannot_be_known_here_has_no_state(procfs: Procfs, keys: dict[str, Any]) -> None:
     procfs.process(500, "S")
     assert procfs.state(**keys) is None
 
 
-@pytest.mark.parametrize("content", ["", "500 (python", "500 (python) S", "500 (python) S " + "x " * 30])
+@cases("content", ["", "500 (python", "500 (python) S", "500 (python) S " + "x " * 30], procfs=procfs_in)
 def test_a_file_of_another_form_is_no_evidence(procfs: Procfs, content: str) -> None:
     procfs.process(500, "S")
     (procfs.path / "500/stat").write_text(content)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.contexts import context
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.runs import spec
@@ -22,7 +23,7 @@ def test_a_folder_that_cannot_even_be_looked_for_is_named(tmp_path: Path) -> Non
         spec.create(context(spec.SPEC, Node("n", tmp_path, tmp_path, tmp_path), flags))
 
 
-@pytest.mark.parametrize(("mode", "is_warned"), [(0o777, True), (0o1777, False), (0o2775, False), (0o755, False)])
+@cases(("mode", "is_warned"), [(0o777, True), (0o1777, False), (0o2775, False), (0o755, False)])
 def test_a_folder_in_which_all_users_may_replace_each_others_records_is_named_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, is_warned: bool
 ) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
-from trainwarden_exporter.core.shared_state import JobEnd, SharedState
+from trainwarden_exporter.core.shared_state import JobEnd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,20 +17,18 @@ if TYPE_CHECKING:
 KEY = "slurm:7:0"
 
 
-@pytest.fixture
-def shared() -> SharedState:
-    shared = SharedState()
-    shared.put_ended_jobs({})
-    return shared
-
-
-@pytest.fixture
-def runs(tmp_path: Path, shared: SharedState) -> RunsTree:
-    tree = RunsTree(tmp_path, shared)
+def runs_in(folder: Path) -> RunsTree:
+    tree = RunsTree(folder)
+    tree.shared.put_ended_jobs({})
     tree.metadata("r", scheduler="slurm", job_id="7", attempt_key=KEY)
     assert tree.state("r") == "running"
     end(tree)
     return tree
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> RunsTree:
+    return runs_in(tmp_path)
 
 
 def end(runs: RunsTree, key: str = KEY, failure: str = "terminated", **more: Any) -> None:
@@ -43,22 +42,21 @@ def failure(runs: RunsTree) -> str | None:
     return runs.labels("training_failure_info", "r").get("failure")
 
 
-@pytest.mark.parametrize("state", ["cancelled", "timeout", "deadline", "preempted"])
-def test_what_a_user_or_the_scheduler_ended_is_no_failure(runs: RunsTree, shared: SharedState, state: str) -> None:
+@cases("state", ["cancelled", "timeout", "deadline", "preempted"], runs=runs_in)
+def test_what_a_user_or_the_scheduler_ended_is_no_failure(runs: RunsTree, state: str) -> None:
     # Until the scheduler has ended the job, the run is shown as before.
     assert (runs.state("r"), failure(runs)) == ("running", None)
-    shared.put_ended_jobs({KEY: JobEnd(state, NOW)})
+    runs.shared.put_ended_jobs({KEY: JobEnd(state, NOW)})
     assert (runs.state("r"), failure(runs)) == ("cancelled", None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "expected"),
     [("node_fail", "node_fail"), ("out_of_memory", "host_oom"), ("failed", "terminated"), ("completed", "terminated")],
+    runs=runs_in,
 )
-def test_a_failure_has_the_cause_that_the_scheduler_states(
-    runs: RunsTree, shared: SharedState, state: str, expected: str
-) -> None:
-    shared.put_ended_jobs({KEY: JobEnd(state, NOW)})
+def test_a_failure_has_the_cause_that_the_scheduler_states(runs: RunsTree, state: str, expected: str) -> None:
+    runs.shared.put_ended_jobs({KEY: JobEnd(state, NOW)})
     assert (runs.state("r"), failure(runs)) == ("failed", expected)
 
 
@@ -69,14 +67,14 @@ def test_a_scheduler_that_does_not_end_the_job_is_not_waited_for_without_end(run
     assert (runs.state("r"), failure(runs)) == ("failed", "terminated")
 
 
-def test_the_end_of_another_start_of_the_job_does_not_count(runs: RunsTree, shared: SharedState) -> None:
-    shared.put_ended_jobs({"slurm:7:1": JobEnd("cancelled", NOW), "slurm:8:0": JobEnd("cancelled", NOW)})
+def test_the_end_of_another_start_of_the_job_does_not_count(runs: RunsTree) -> None:
+    runs.shared.put_ended_jobs({"slurm:7:1": JobEnd("cancelled", NOW), "slurm:8:0": JobEnd("cancelled", NOW)})
     runs.now = NOW + 91
     assert runs.state("r") == "failed"
 
 
-def test_a_failure_that_names_itself_needs_no_scheduler(runs: RunsTree, shared: SharedState) -> None:
-    shared.put_ended_jobs({KEY: JobEnd("cancelled", NOW)})
+def test_a_failure_that_names_itself_needs_no_scheduler(runs: RunsTree) -> None:
+    runs.shared.put_ended_jobs({KEY: JobEnd("cancelled", NOW)})
     end(runs, failure="cuda_oom")
     assert (runs.state("r"), failure(runs)) == ("failed", "cuda_oom")
 
@@ -84,29 +82,27 @@ def test_a_failure_that_names_itself_needs_no_scheduler(runs: RunsTree, shared: 
 PEER = {"failure": "peer_reset", "error_type": "communication"}
 
 
-@pytest.mark.parametrize("state", ["cancelled", "timeout", "preempted"])
-@pytest.mark.parametrize("seconds", [-9, 0, 89])
+@cases("state", ["cancelled", "timeout", "preempted"])
+@cases("seconds", [-9, 0, 89], runs=runs_in)
 def test_a_peer_that_ended_first_because_the_job_was_ended_is_no_failure(
-    runs: RunsTree, shared: SharedState, state: str, seconds: int
+    runs: RunsTree, state: str, seconds: int
 ) -> None:
     end(runs, **PEER)
     assert (runs.state("r"), failure(runs)) == ("failed", "peer_reset")  # a crash is not held back
-    shared.put_ended_jobs({KEY: JobEnd(state, NOW - seconds)})
+    runs.shared.put_ended_jobs({KEY: JobEnd(state, NOW - seconds)})
     assert (runs.state("r"), failure(runs)) == ("cancelled", None)
 
 
-@pytest.mark.parametrize("ended", [NOW + 11, NOW - 91, None])
-def test_a_run_that_failed_before_its_job_was_cancelled_has_failed(
-    runs: RunsTree, shared: SharedState, ended: float | None
-) -> None:
+@cases("ended", [NOW + 11, NOW - 91, None], runs=runs_in)
+def test_a_run_that_failed_before_its_job_was_cancelled_has_failed(runs: RunsTree, ended: float | None) -> None:
     end(runs, **PEER)
-    shared.put_ended_jobs({KEY: JobEnd("cancelled", ended)})
+    runs.shared.put_ended_jobs({KEY: JobEnd("cancelled", ended)})
     assert (runs.state("r"), failure(runs)) == ("failed", "peer_reset")
 
 
-def test_a_lost_peer_keeps_its_failure_where_the_node_failed(runs: RunsTree, shared: SharedState) -> None:
+def test_a_lost_peer_keeps_its_failure_where_the_node_failed(runs: RunsTree) -> None:
     end(runs, **PEER)
-    shared.put_ended_jobs({KEY: JobEnd("node_fail", NOW)})
+    runs.shared.put_ended_jobs({KEY: JobEnd("node_fail", NOW)})
     assert (runs.state("r"), failure(runs)) == ("failed", "peer_reset")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.runs_tree import NOW, RunsTree, opened_files
 from trainwarden.record.clock import to_iso
 from trainwarden.record.metadata import Metadata
@@ -18,9 +19,9 @@ from trainwarden_exporter.core.owned_folder import OwnedFolder
 LATER = 10.0
 
 
-@pytest.fixture
-def tree(runs: RunsTree) -> RunsTree:
+def tree_in(folder: Path) -> RunsTree:
     """A run that was looked at a while ago, and again: its series are kept from the second look on."""
+    runs = RunsTree(folder / "runs")
     runs.metadata("r")
     runs.progress("r")
     runs.rank("r", 0)
@@ -28,6 +29,11 @@ def tree(runs: RunsTree) -> RunsTree:
     runs.text()
     runs.text()
     return runs
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> RunsTree:
+    return tree_in(tmp_path)
 
 
 def test_series_that_are_kept_are_those_that_were_made_first(runs: RunsTree) -> None:
@@ -72,7 +78,7 @@ def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pyte
     assert made == ["add_progress", "add_progress", "add_settings"]
 
 
-@pytest.mark.parametrize("where", ["nowhere", "before", "behind", "in a text"])
+@cases("where", ["nowhere", "before", "behind", "in a text"])
 def test_a_metadata_file_of_which_only_the_heartbeat_changes_reads_as_any_other(tmp_path: Path, where: str) -> None:
     """Nothing but that time is then parsed: it must be the document's own, and all else that of before."""
     reader, folder = MetadataReader(2**20), tmp_path / "r"
@@ -103,7 +109,7 @@ def test_a_metadata_file_of_which_only_the_heartbeat_changes_reads_as_any_other(
     assert read(30, status="failed").status == "failed"
 
 
-@pytest.mark.parametrize("what", ["metadata", "progress", "rank", "error", "completion", "gone"])
+@cases("what", ["metadata", "progress", "rank", "error", "completion", "gone"], tree=tree_in)
 def test_every_change_is_exported_at_the_next_look(tree: RunsTree, what: str) -> None:
     if what == "metadata":
         tree.metadata("r", phase="eval")

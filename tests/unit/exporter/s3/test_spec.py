@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.exporter.contexts import context
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.s3 import spec
@@ -99,7 +100,7 @@ def test_the_process_of_the_page_does_not_load_boto3(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("url", ["bucket/prefix", "s3://", "s3://a..b/c", "https://s3.example/x"])
+@cases("url", ["bucket/prefix", "s3://", "s3://a..b/c", "https://s3.example/x"])
 def test_what_names_no_place_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         flags(f"--collector.s3.url={url}")

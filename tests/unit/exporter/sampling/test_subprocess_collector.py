@@ -126,6 +126,7 @@ def test_a_child_of_which_no_device_answers_is_replaced_once(
     assert not is_there(second), "it hangs outside of the kernel, where it can end"
 
 
+@pytest.mark.nightly
 def test_a_child_whose_driver_hangs_before_it_found_a_device_is_replaced_once(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
 from tests.unit.exporter.contexts import context
 from trainwarden.errors import UsageError
@@ -53,7 +54,7 @@ def test_a_missing_command_is_named(slurm: FakeSlurm) -> None:
         _runner(flags)
 
 
-@pytest.mark.parametrize(
+@cases(
     "argument",
     [
         "--collector.slurm.job-filter=train-(.+)",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import cases
 from trainwarden_exporter.collectors.transport.environment import requested_network
 from trainwarden_exporter.collectors.transport.run_transport import Fabric, NetworkUse, is_ok
 
@@ -15,7 +14,7 @@ UNNAMED, OTHER = NetworkUse("ofi", "", local=True), NetworkUse("other", "", loca
 BARE, ON_EFA, ON_IB = Fabric(), Fabric(efa=True), Fabric(ib=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uses", "fabric", "asks", "ok"),
     [
         ([], ON_EFA, {"efa"}, None),
@@ -54,7 +53,7 @@ def test_one_good_line_never_hides_a_bad_one(
     assert is_ok(reversed(uses), fabric, asks) is ok
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environment", "word"),
     [
         ({}, None),
