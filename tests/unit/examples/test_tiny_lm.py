@@ -15,6 +15,7 @@ import pytest
 
 from examples.tiny_lm.exchange import Connection, Hub, Spoke
 from examples.tiny_lm.model import SIZE
+from tests.cases import cases
 from tests.unit.examples.training import Training
 from tests.waiting import wait_until
 from trainwarden.stack.ports import free_port
@@ -95,6 +96,7 @@ def test_one_stopped_rank_blocks_the_other_while_its_process_lives_on(training: 
     assert (training.record().state, training.record().error) == ("cancelled", None)
 
 
+@pytest.mark.nightly
 def test_a_reset_connection_is_a_failure_of_communication(training: Training) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as path:
@@ -133,7 +135,7 @@ def _forward(path: socket.socket, port: int) -> list[socket.socket]:
     return [near, far]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_killed_rank_fails_the_run_whichever_it_is(training: Training, rank: int) -> None:
     process = training.start("--steps", "100000")
     training.reaches(3)
@@ -145,6 +147,7 @@ def test_a_killed_rank_fails_the_run_whichever_it_is(training: Training, rank: i
     assert training.record().error.rank == 1 - rank
 
 
+@pytest.mark.nightly
 def test_numpys_memory_error_is_out_of_memory_with_what_to_change(training: Training) -> None:
     process = training.start("--steps", "100000", MALLOC_MMAP_THRESHOLD_="65536")
     training.reaches(3)
@@ -241,7 +244,7 @@ def test_ranks_at_different_steps_do_not_train_on() -> None:
     assert "is at step 10, this rank is at step 20" in str(failures[0])
 
 
-@pytest.mark.parametrize("options", [["--steps", "0"], ["--steps", "x"], ["--connect", "nowhere"], ["--batch", "-1"]])
+@cases("options", [["--steps", "0"], ["--steps", "x"], ["--connect", "nowhere"], ["--batch", "-1"]])
 def test_options_that_mean_nothing_are_status_2(training: Training, options: list[str]) -> None:
     status, out = training.finish(training.start(*options))
     assert status == 2

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.shell.calling import Shell
 from trainwarden.record.store import RecordStore
 
@@ -119,7 +120,7 @@ def test_a_new_attempt_puts_the_old_ends_aside(shell: Shell) -> None:
     assert json.loads((shell.folder / "_error.0").read_text())["message"] == "why"
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
     [
         ("fail",),

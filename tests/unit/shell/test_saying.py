@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.shell.calling import Shell
 from trainwarden.record.document import JsonObject
 from trainwarden.record.progress import Progress, read_progress
@@ -137,7 +138,7 @@ def test_two_that_begin_at_once_begin_one_attempt(shell: Shell) -> None:
     assert len(shell.read("metadata.json")["attempts"]) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "said"),
     [
         (("heartbeat", "--stpe", "1"), "--stpe"),

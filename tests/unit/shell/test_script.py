@@ -57,7 +57,9 @@ def test_an_err_trap_of_the_scripts_runs_as_before(shell: Shell) -> None:
     assert shell.snapshot().state == "succeeded"
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+@pytest.mark.parametrize(
+    "name", ["SIGTERM", "SIGINT", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("SIGHUP", "SIGUSR1"))]
+)
 def test_a_script_that_a_signal_ends_has_not_finished(shell: Shell, interpreter: str, name: str) -> None:
     """bash runs its EXIT trap then with status 0."""
     number = signal.Signals[name]
