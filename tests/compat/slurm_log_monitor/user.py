@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,23 @@ class Page:
         return {labels["signal"]: labels.get("error_type", "") for labels, count in found if count}
 
 
-def until(condition: Callable[[], object], message: str | Callable[[], str] = "") -> None:
-    """Wait for what a test needs before what it is about: that it does not come is no expected failure.
+@contextmanager
+def needed() -> Iterator[None]:
+    """Of what a test needs before what it is about: that it does not come is no expected failure.
 
     Raises:
         TimeoutError: it did not come.
     """
     try:
-        wait_until(condition, message)
+        yield
     except AssertionError as error:
         raise TimeoutError(str(error)) from None
+
+
+def until(condition: Callable[[], object], message: str | Callable[[], str] = "") -> None:
+    """Wait for what a test needs. Raises TimeoutError if it does not come."""
+    with needed():
+        wait_until(condition, message)
 
 
 @dataclass
