@@ -48,12 +48,12 @@ def rows() -> dict[str, list[str]]:
 
 
 def sources() -> dict[str, str]:
-    """The text of each test of plain jobs, with the parameters before it."""
-    found = {}
+    """The text of each test of plain jobs with the parameters before it; of one name in two files both."""
+    found: dict[str, str] = {}
     for file in (*(ROOT / "tests/slurm").glob("test_plain_job*.py"), ROOT / "tests/unit/jobs/test_slurm_watch.py"):
         text = file.read_text(encoding="utf-8")
         for each in _TEST.finditer(text):
-            found[each[1]] = text[: each.start()].rpartition("\n\n\n")[2] + each[0]
+            found[each[1]] = found.get(each[1], "") + text[: each.start()].rpartition("\n\n\n")[2] + each[0]
     return found
 
 
