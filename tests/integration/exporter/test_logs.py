@@ -97,6 +97,7 @@ class Training(threading.Thread):
                 self.rotate.clear()
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 def test_an_exporter_that_is_killed_again_and_again_counts_every_line_once(exporter: Exporter) -> None:
     training = Training(exporter.log)

@@ -29,8 +29,12 @@ def _delete(store: Store, key: str) -> None:
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("iter_0000010", formats.megatron_distributed()),
-        ("checkpoint-10", formats.transformers_trainer(10, formats.transformers_model(2))),
+        pytest.param("iter_0000010", formats.megatron_distributed(), marks=pytest.mark.nightly),
+        pytest.param(
+            "checkpoint-10",
+            formats.transformers_trainer(10, formats.transformers_model(2)),
+            marks=pytest.mark.nightly,
+        ),
         ("global_step10", formats.deepspeed(2, 1)),
     ],
 )

@@ -9,6 +9,7 @@ from tests.unit.library.processes import Script
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
+@pytest.mark.nightly
 def test_a_connection_that_the_program_closed_reaches_none_of_its_files(
     s3: FaultyServer, store: Store, script: Script
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_thousand_reports_take_a_handful_of_requests(store: Store, s3: FaultyS
     assert len(puts) <= 4 + 2 * ((time.monotonic() - begin) // 20)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["black hole", "reset", "slow down", "broken", "full", "lost answer"])
 def test_once_s3_is_back_the_latest_gets_there(
     store: Store, s3: FaultyServer, start: Start, fault: str, monkeypatch: pytest.MonkeyPatch

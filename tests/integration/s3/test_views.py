@@ -51,20 +51,20 @@ def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
     return status, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_says_of_the_bucket_what_it_says_of_the_folder(
-    view: str, recorded: Path, store: Store, capsys: pytest.CaptureFixture[str]
+def test_each_view_says_of_the_bucket_what_it_says_of_the_folder(
+    recorded: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    there = printed(capsys, *VIEWS[view], "--s3", store.url)
-    assert "r" in there[1]
-    here = printed(capsys, *VIEWS[view], "--runs-dir", str(recorded))
-    assert there[0] == here[0]
-    if view == "report":  # drawings end at the present
-        there, here = (
-            (status, re.sub(r"<svg.*?</svg>|<table.*?</table>", "", text, flags=re.DOTALL))
-            for status, text in (there, here)
-        )
-    assert DIFFERENT.sub("", there[1]).split() == DIFFERENT.sub("", here[1]).split()
+    for view, command in VIEWS.items():
+        there = printed(capsys, *command, "--s3", store.url)
+        assert "r" in there[1], view
+        here = printed(capsys, *command, "--runs-dir", str(recorded))
+        assert there[0] == here[0], view
+        if view == "report":  # drawings end at the present
+            there, here = (
+                (status, re.sub(r"<svg.*?</svg>|<table.*?</table>", "", text, flags=re.DOTALL))
+                for status, text in (there, here)
+            )
+        assert DIFFERENT.sub("", there[1]).split() == DIFFERENT.sub("", here[1]).split(), view
 
 
 def test_missing_credentials_are_named_with_what_to_set(

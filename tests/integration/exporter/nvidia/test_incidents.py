@@ -88,6 +88,7 @@ def test_gpus_whose_library_never_opens_are_down_and_come_up_once_it_does(
     assert len({process for process, _ in node.calls()}) == 1
 
 
+@pytest.mark.nightly
 def test_a_library_that_does_not_state_which_gpus_there_are_is_named(node: FakeNvml, serve: Serve) -> None:
     call = "nvmlDeviceGetHandleByIndex_v2"
     exporter = serve(node.gpus(2).hang(1, call), "--no-collector.nvidia.pci-bus", "--expect.gpus=2")
@@ -104,6 +105,7 @@ def test_one_look_waits_for_a_library_that_is_slow_to_open_where_it_alone_lists_
     assert up(once(node, "--no-collector.nvidia.pci-bus", "--collector.nvidia.timeout=6s")) == [1, 1]
 
 
+@pytest.mark.nightly
 def test_a_library_that_hangs_as_it_is_opened_anew_is_named(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1))
     wait_until(lambda: up(exporter.page()) == [1])
@@ -114,6 +116,7 @@ def test_a_library_that_hangs_as_it_is_opened_anew_is_named(node: FakeNvml, serv
     wait_until(lambda: up(exporter.page()) == [1])
 
 
+@pytest.mark.nightly
 def test_a_driver_that_hangs_from_the_start_does_not_hold_up_the_end(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).hang(None, "nvmlInit_v2"))
     wait_until(lambda: up(exporter.page()) == [0])
@@ -123,6 +126,7 @@ def test_a_driver_that_hangs_from_the_start_does_not_hold_up_the_end(node: FakeN
     wait_until(lambda: not any(map(is_alive, children)))
 
 
+@pytest.mark.nightly
 def test_a_shutdown_that_hangs_does_not_hold_up_the_end(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1))
     wait_until(lambda: up(exporter.page()) == [1])
@@ -178,6 +182,7 @@ def test_a_driver_that_was_loaded_again_is_found_again(node: FakeNvml, serve: Se
     assert len({process for process, _ in node.calls()}) == 1
 
 
+@pytest.mark.nightly
 def test_what_waits_for_a_gpu_that_hangs_is_not_called_stuck_itself(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).hang(0, "nvmlDeviceGetHandleByPciBusId_v2"))
     seen: set[str] = set()

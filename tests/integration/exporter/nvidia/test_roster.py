@@ -105,6 +105,7 @@ def test_after_the_reset_procedure_every_gpu_has_the_label_that_it_had(
     second_is_away(exporter)
 
 
+@pytest.mark.nightly
 def test_a_crash_of_the_child_a_reload_and_a_restart_change_no_label(
     node: FakeNvml, serve: Serve, shared: list[str], tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_gpu_that_was_exchanged_has_the_label_of_its_slot_and_its_own_uuid(nod
     assert [name for name in page if name.startswith("gpu_info{gpu=1,") and "serial=77" in name]
 
 
+@pytest.mark.nightly
 def test_where_the_bus_is_numbered_otherwise_after_a_loss_each_gpu_keeps_its_label(
     node: FakeNvml, serve: Serve
 ) -> None:
@@ -165,6 +167,7 @@ def test_where_the_bus_is_numbered_otherwise_after_a_loss_each_gpu_keeps_its_lab
     wait_until(lambda: series(exporter, "gpu_up") == {own(0): 1, own(1): 0, own(2): 1})
 
 
+@pytest.mark.nightly
 def test_after_the_driver_was_loaded_anew_labels_are_those_of_slots_and_uuids_those_of_cards(
     node: FakeNvml, serve: Serve
 ) -> None:
@@ -187,6 +190,7 @@ def test_after_the_driver_was_loaded_anew_labels_are_those_of_slots_and_uuids_th
     wait_until(lambda: series(exporter, "gpu_up") == exchanged)
 
 
+@pytest.mark.nightly
 def test_a_gpu_that_another_driver_was_given_is_not_missing(node: FakeNvml, serve: Serve, tmp_path: Path) -> None:
     exporter = serve(node.gpus(2))
     wait_until(lambda: series(exporter, "gpu_up") == {own(0): 1, own(1): 1})
@@ -211,6 +215,7 @@ def test_a_file_that_cannot_be_used_is_kept_aside_and_named(node: FakeNvml, serv
     assert next(file.parent.glob("gpus-nvidia.json.damaged-*")).read_bytes() == content
 
 
+@pytest.mark.nightly
 def test_the_gpus_of_another_machine_are_not_expected(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(2).instance_type("g6.12xlarge"))
     wait_until(lambda: len(series(exporter, "gpu_up")) == 2)
@@ -221,6 +226,7 @@ def test_the_gpus_of_another_machine_are_not_expected(node: FakeNvml, serve: Ser
     assert exporter.page()["gpu_devices_expected{vendor=nvidia}"] == 1
 
 
+@pytest.mark.nightly
 def test_gpus_whose_file_was_removed_are_forgotten_with_the_next_release(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(2))
     wait_until(lambda: series(exporter, "gpu_up") == {own(0): 1, own(1): 1})
