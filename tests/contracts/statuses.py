@@ -61,6 +61,8 @@ trainwarden monitor --once --run-id missing --runs-dir runs --state-file state.j
 trainwarden monitor --once --run-id unreadable --runs-dir runs --state-file state.json
 trainwarden monitor --test-alert
 trainwarden health missing --runs-dir runs
+trainwarden health running --runs-dir runs
+trainwarden health failed --runs-dir runs
 trainwarden doctor --no-such-option
 trainwarden rules build --out rules
 trainwarden rules build --out rules --values bad.yml
