@@ -61,7 +61,7 @@ def test_a_failure_is_distinguished_from_what_the_tools_print(error_type: str, l
     assert error_type in ERROR_TYPES
     verdict = verdict_of(log)
     assert verdict is not None
-    assert (verdict.error_type, verdict.signal) == (error_type, verdict.signal)
+    assert verdict.error_type == error_type, verdict.signal
 
 
 @cases("prefix", ["[rank3]: ", "(WorkerDict pid=77, ip=10.0.0.1) ", "12: [rank12]: ", "2026-01-01 10:00:00 "])
