@@ -46,17 +46,24 @@ def test_training_monitor_log_file_takes_the_log_and_appends(lone_pod: Pod, scri
 @variables
 @pytest.mark.parametrize(
     ("level", "logged"),
-    [("DEBUG", {"INFO", "WARNING"}), ("INFO", {"INFO", "WARNING"}), ("WARNING", {"WARNING"}), ("ERROR", set())],
+    [
+        (None, {"INFO", "WARNING"}),
+        ("DEBUG", {"INFO", "WARNING"}),
+        ("INFO", {"INFO", "WARNING"}),
+        ("WARNING", {"WARNING"}),
+        ("ERROR", set()),
+    ],
 )
 def test_training_monitor_log_level(
-    lone_pod: Pod, script: Script, level: str, logged: set[str], tmp_path: Path
+    lone_pod: Pod, script: Script, level: str | None, logged: set[str], tmp_path: Path
 ) -> None:
     """Of a call that logs which checkpoint it has found, and one that finds none."""
     write_checkpoint(tmp_path / "full/step_100")
     (tmp_path / "empty").mkdir()
+    variable = {} if level is None else {LEVEL: level}
     found = set()
     for name in ("full", "empty"):
-        ran = script("one_function.py", "find_latest_checkpoint", str(tmp_path / name), POD, **{LEVEL: level})
+        ran = script("one_function.py", "find_latest_checkpoint", str(tmp_path / name), POD, **variable)
         found |= set(levels(ran.out))
     assert found - {"DEBUG"} == logged
 

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pytest
 from moto.backends import get_backend
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from tests.compat.s3_heartbeat_monitor.bucket import Bucket
 from tests.integration.s3.conftest import moto_url, plain_environment, read_models_once

@@ -10,6 +10,7 @@ import pytest
 
 from tests.compat.s3_heartbeat_monitor.bucket import LOG, RUN, Bucket
 from tests.compat.s3_heartbeat_monitor.conftest import PROGRAM, Command
+from tests.integration.s3.faulty_server import faulty_server
 from trainwarden.monitor import TrainingMonitor
 from trainwarden.stack.slack_sink import SlackSink
 
@@ -25,7 +26,7 @@ def sent(slack: SlackSink) -> list[str]:
 
 @variables
 def test_monitoring_bucket_and_region_name_the_place(
-    bucket: Bucket, trainwarden: Command, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, trainwarden: Command, moto_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Bucket(f"{bucket.name}-eu", boto3.client("s3", region_name="eu-west-1"))
     other.client.create_bucket(Bucket=other.name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
@@ -35,8 +36,10 @@ def test_monitoring_bucket_and_region_name_the_place(
     assert trainwarden(*look).run["run_id"] == "here"
     monkeypatch.setenv("MONITORING_BUCKET", other.name)
     monkeypatch.setenv("MONITORING_REGION", "eu-west-1")
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert trainwarden(*look).run["run_id"] == "there"
+    with faulty_server(moto_url) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        assert trainwarden(*look).run["run_id"] == "there"
+    assert "/eu-west-1/s3/" in server.signed
 
 
 @variables
@@ -116,6 +119,7 @@ def test_option_3_passed_directly_as_an_address_or_as_a_file_that_holds_it(
 @pytest.mark.xfail(
     strict=True, raises=AssertionError, reason="one webhook that does not answer is reported in two lines"
 )
+@pytest.mark.process
 def test_a_webhook_that_takes_nothing_is_reported_once(bucket: Bucket, process: Command) -> None:
     bucket.beat(metadata=700, progress=700)
     closed = "http://127.0.0.1:1/services/s3cret"
@@ -162,16 +166,23 @@ def received(url: str) -> list[dict[str, str]]:
 
 
 @topic
-@pytest.mark.parametrize("how", ["option", "variable"])
+@pytest.mark.parametrize("how", ["option", "variable", "environment file"])
 def test_sns_topic_gets_the_alert(
-    bucket: Bucket, trainwarden: Command, inbox: tuple[str, str], how: str, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket,
+    place: Path,
+    trainwarden: Command,
+    inbox: tuple[str, str],
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arn, url = inbox
     bucket.beat(metadata=700, progress=700)
     bucket.put(RUN, LOG, "the end\n")
     if how == "variable":
         monkeypatch.setenv("SNS_TOPIC_ARN", arn)
-    more = () if how == "variable" else ("--sns-topic", arn)
+    if how == "environment file":
+        (place / ".env").write_text(f"SNS_TOPIC_ARN={arn}\n")
+    more = ("--sns-topic", arn) if how == "option" else ()
     assert [trainwarden("monitor", "--run-id", RUN, "--once", *more).status for _ in range(2)] == [1, 1]
     (message,) = received(url)
     assert message["Message"].splitlines()[:4] == [

@@ -158,7 +158,10 @@ def test_every_run_of_the_prefix_is_watched_whatever_its_id(bucket: Bucket, trai
     document = trainwarden("monitor", "--once", "--json").document
     watched = {run["run_id"] for run in document["runs"]}
     problems = "\n".join(document["problems"])
-    assert [run_id for run_id in ODD_IDS if run_id not in watched and run_id not in problems] == []
+    listed = trainwarden("runs", "--s3")
+    unwatched = [run_id for run_id in ODD_IDS if run_id not in watched and run_id not in problems]
+    unlisted = [run_id for run_id in ODD_IDS if run_id not in listed.out + listed.err]
+    assert (unwatched, unlisted) == ([], [])
 
 
 @pytest.mark.xfail(

@@ -83,6 +83,7 @@ def test_aws_s3_ls_and_cp_show_a_run_of_the_library(bucket: Bucket, shell: Shell
 
 
 @commands
+@pytest.mark.process
 def test_runs_finds_the_id_of_a_run(bucket: Bucket, trainwarden: Command, process: Command) -> None:
     bucket.beat()
     bucket.put("llama-20250701-080000", "_complete", "")
@@ -96,6 +97,7 @@ def test_runs_finds_the_id_of_a_run(bucket: Bucket, trainwarden: Command, proces
 
 
 @commands
+@pytest.mark.process
 def test_status_shows_the_metadata_of_a_run_and_json_for_scripts(
     bucket: Bucket, trainwarden: Command, process: Command
 ) -> None:
