@@ -1,4 +1,4 @@
-"""What the adapter adds to the calls of modal_monitor. What its users were promised: tests/compat/modal_error_handling."""
+"""What the adapter adds to the calls of modal_monitor. The promises to its users: tests/compat/modal_error_handling."""
 
 from __future__ import annotations
 
