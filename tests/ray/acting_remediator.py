@@ -114,7 +114,7 @@ class ActingRemediator(acting_remediator.ActingRemediator[Training]):
         """Stop what runs of its runs: others use this head, too."""
         runs = {each.run_id for each in self.trainings}
         for job in self.head.call("/api/jobs/"):
-            if job["metadata"].get("trainwarden_run_id") in runs and job["status"] in ("PENDING", "RUNNING"):
+            if (job["metadata"] or {}).get("trainwarden_run_id") in runs and job["status"] in ("PENDING", "RUNNING"):
                 self.head.call(f"/api/jobs/{job['submission_id']}/stop", {})
 
     def saved(self, training: Training, step: int) -> str:

@@ -58,7 +58,7 @@ def token_file(head: Head, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def jobs(head: Head) -> Iterator[None]:
-    """A job in each state."""
+    """A job in each state. Other tests have theirs as well."""
     head.submit("sleep 300", submission_id="idle", metadata={"trainwarden_run_id": "llama-7b"})
     head.submit("true", submission_id="good")
     head.submit("echo s3cr3t-output; exit 3", submission_id="bad")
@@ -66,12 +66,14 @@ def jobs(head: Head) -> Iterator[None]:
     variables = {"TRAINWARDEN_RUN_ID": "bert-1", "PASSWORD": "s3cr3t-variable"}
     head.submit("sleep 300", submission_id="waits", entrypoint_num_gpus=9, runtime_env={"env_vars": variables})
     head.submit(": s3cr3t-argument; sleep 300", submission_id="evil", metadata={"trainwarden_run_id": "../etc"})
+    head.submit("sleep 300", submission_id="busy", entrypoint_num_gpus=1)
     wait_until(lambda: head.state("ended") == "RUNNING", "it runs")
     head.end("ended")
-    states = {"idle": "RUNNING", "good": "SUCCEEDED", "bad": "FAILED", "waits": "PENDING", "evil": "RUNNING"}
+    running = ("idle", "evil", "busy")
+    states = {"good": "SUCCEEDED", "bad": "FAILED", "waits": "PENDING", **dict.fromkeys(running, "RUNNING")}
     wait_until(lambda: all(head.state(job) == state for job, state in states.items()), "each job in its state")
     yield
-    for job in ("idle", "evil"):
+    for job in running:
         head.end(job)
 
 
@@ -97,6 +99,8 @@ def test_jobs_are_shown_in_their_states_with_the_runs_that_they_name(head: Head,
     assert page.value("ray_cluster_info", ray_version=str(head.call("/api/version")["ray_version"])) == 1
     assert page.value("ray_cluster_nodes", state="alive") == 1
     assert {page.value("trainwarden_ray_errors_total", source=each) for each in ("usage", "nodes", "gpus")} == {0}
+    assert page.value("ray_cluster_gpus") == GPUS
+    assert page.value("ray_cluster_job_gpus", submission_id="busy") == 1
 
 
 def test_what_users_wrote_into_a_job_is_not_on_the_page_nor_in_the_log(
@@ -105,60 +109,6 @@ def test_what_users_wrote_into_a_job_is_not_on_the_page_nor_in_the_log(
     page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
     assert "s3cr3t" not in page.text + page.log
     assert head.token not in page.text + page.log
-
-
-def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_holds_some(
-    head: Head, token_file: Path, jobs: None
-) -> None:
-    flags = ("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
-    wait_until(lambda: "'GPU': 9.0" in head.status(), "ray status tells of the demand")
-    page = export_once(*flags)
-    assert page.value("ray_cluster_gpus") == GPUS
-    assert page.value("ray_cluster_gpus_allocated") == 0
-    assert page.value("ray_cluster_gpus_wanted") == 9
-    assert page.value("ray_cluster_running_jobs_without_gpu") == 2
-
-    head.submit("sleep 300", submission_id="busy", entrypoint_num_gpus=2)
-    wait_until(lambda: f"2.0/{GPUS}.0 GPU" in head.status(), "ray status tells of the GPUs")
-    wait_until(lambda: head.state("busy") == "RUNNING", "the job runs, not only its supervisor")
-    page = export_once(*flags)
-    head.end("busy")
-    assert page.value("ray_cluster_gpus_allocated") == 2
-    assert page.value("ray_cluster_job_gpus", submission_id="busy") == 2
-    assert page.value("ray_cluster_job_gpus", submission_id="idle") == 0
-    assert page.value("ray_cluster_running_jobs_without_gpu") == 2, "also while another job holds GPUs"
-
-
-def test_gpus_of_actors_and_tasks_are_those_of_their_job(head: Head, token_file: Path, tmp_path: Path) -> None:
-    script = tmp_path / "holds.py"
-    script.write_text(HOLDS)
-    submission = head.submit(f"python {script}")
-    try:
-        wait_until(lambda: f"3.0/{GPUS}.0 GPU" in head.status(), "an actor holds one and a task two")
-        flags = ("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
-        wait_until(
-            lambda: export_once(*flags).value("ray_cluster_job_gpus", submission_id=submission) == 3,
-            "Ray lists the task",
-        )
-    finally:
-        head.end(submission)
-
-
-def test_gpus_that_a_placement_group_reserves_without_a_user_are_not_in_use(head: Head, token_file: Path) -> None:
-    """And the program that reserves them, which nobody submitted, is a job under Ray's own id."""
-    driver = head.drive(RESERVE)
-    try:
-        wait_until(lambda: "of 2.0 reserved in placement groups" in head.status(), "ray status tells of the group")
-        page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
-    finally:
-        driver.kill()
-        driver.wait()
-    assert page.value("ray_cluster_gpus_reserved") == 2
-    assert page.value("ray_cluster_gpus_allocated") == 0
-    ids = [dict(pairs) for name, pairs in page.samples if name == "ray_cluster_job_info"]
-    drivers = [labels for labels in ids if labels["submission_id"] == labels["job_id"] != ""]
-    assert len(drivers) == 1
-    assert page.state(drivers[0]["job_id"]) == "running"
 
 
 def test_a_token_that_is_missing_or_wrong_is_named_in_the_log(head: Head, tmp_path: Path) -> None:
@@ -207,6 +157,78 @@ def test_runs_of_jobs_under_way_are_expected_to_have_records(head: Head, token_f
     runner.sample_once()
     assert shared.expected.runs().get("llama-7b") == {"ray": before}
     assert "bert-1" in shared.expected.runs()
+
+
+@pytest.fixture(scope="module")
+def counted(ray_python: Path) -> Iterator[Head]:
+    """A head of one's own, whose GPUs nobody else uses."""
+    with running_head(ray_python) as head:
+        yield head
+
+
+def asking(head: Head, folder: Path) -> tuple[str, ...]:
+    """Flags of an exporter that asks a head."""
+    (folder / "token").write_text(head.token)
+    return ("--collector.ray.url", head.url, f"--collector.ray.token-file={folder}/token")
+
+
+@pytest.mark.nightly
+def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_holds_some(
+    counted: Head, tmp_path: Path
+) -> None:
+    flags = asking(counted, tmp_path)
+    idle = counted.submit("sleep 300")
+    waits = counted.submit("sleep 300", entrypoint_num_gpus=9)
+    wait_until(lambda: counted.state(idle) == "RUNNING", "it runs")
+    wait_until(lambda: "'GPU': 9.0" in counted.status(), "ray status tells of the demand")
+    page = export_once(*flags)
+    assert page.value("ray_cluster_gpus_allocated") == 0
+    assert page.value("ray_cluster_gpus_wanted") == 9
+    assert page.value("ray_cluster_running_jobs_without_gpu") == 1
+
+    busy = counted.submit("sleep 300", entrypoint_num_gpus=2)
+    wait_until(lambda: f"2.0/{GPUS}.0 GPU" in counted.status(), "ray status tells of the GPUs")
+    wait_until(lambda: counted.state(busy) == "RUNNING", "the job runs, not only its supervisor")
+    page = export_once(*flags)
+    for job in (idle, waits, busy):
+        counted.end(job)
+    assert page.value("ray_cluster_gpus_allocated") == 2
+    assert page.value("ray_cluster_job_gpus", submission_id=busy) == 2
+    assert page.value("ray_cluster_running_jobs_without_gpu") == 1, "also while another job holds GPUs"
+
+
+@pytest.mark.nightly
+def test_gpus_of_actors_and_tasks_are_those_of_their_job(counted: Head, tmp_path: Path) -> None:
+    script = tmp_path / "holds.py"
+    script.write_text(HOLDS)
+    submission = counted.submit(f"python {script}")
+    try:
+        wait_until(lambda: f"3.0/{GPUS}.0 GPU" in counted.status(), "an actor holds one and a task two")
+        flags = asking(counted, tmp_path)
+        wait_until(
+            lambda: export_once(*flags).value("ray_cluster_job_gpus", submission_id=submission) == 3,
+            "Ray lists the task",
+        )
+    finally:
+        counted.end(submission)
+
+
+@pytest.mark.nightly
+def test_gpus_that_a_placement_group_reserves_without_a_user_are_not_in_use(counted: Head, tmp_path: Path) -> None:
+    """And the program that reserves them, which nobody submitted, is a job under Ray's own id."""
+    driver = counted.drive(RESERVE)
+    try:
+        wait_until(lambda: "of 2.0 reserved in placement groups" in counted.status(), "ray status tells of the group")
+        page = export_once(*asking(counted, tmp_path))
+    finally:
+        driver.kill()
+        driver.wait()
+    assert page.value("ray_cluster_gpus_reserved") == 2
+    assert page.value("ray_cluster_gpus_allocated") == 0
+    ids = [dict(pairs) for name, pairs in page.samples if name == "ray_cluster_job_info"]
+    drivers = [labels for labels in ids if labels["submission_id"] == labels["job_id"] != ""]
+    assert len(drivers) == 1
+    assert page.state(drivers[0]["job_id"]) == "running"
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def test_a_job_that_would_come_back_without_its_gpus_is_left_until_it_is_registe
 def test_a_job_that_does_not_stop_is_stopped_again_and_then_paged(make: Make, head: Head) -> None:
     acting = make()
     training = acting.submit("stays", ignores_term=True, runtime_env={"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "3600"}})
-    acting.until(lambda: acting.over(training))
+    acting.until(lambda: acting.over(training), 250)
     [incident] = acting.incidents(training)
     assert (incident.state, incident.paging, incident.calls) == (State.ESCALATED, True, 5), acting.report()
     assert "did not end the attempt after 5 calls" in incident.reason
