@@ -1,5 +1,6 @@
 """What is hard to search: the worst of many hostile lines, and storms in which every line matches."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from benchmarks.tables import Table, verdict
 from trainwarden.failures.records import evidence_in
 from trainwarden.signals.model import Signal
 from trainwarden.signals.scanner import Scanner
+from trainwarden.signals.search import SignalSearch
 
 _LINES = 400
 _ROUNDS = 5
@@ -26,8 +28,9 @@ def table(signals: Sequence[Signal], ordinary: bytes) -> Table:
         signals: to search for.
         ordinary: the beginning of a log of a healthy training, against which storms are compared.
     """
-    lines = [line for signal in signals for line in hostile_lines(signal)]
-    some = lines[:: max(1, len(lines) // int(os.environ.get("HOSTILE_LINES", _LINES)))]
+    lines = [(signal, line) for signal in signals for line in hostile_lines(signal)]
+    pairs = lines[:: max(1, len(lines) // int(os.environ.get("HOSTILE_LINES", _LINES)))]
+    some = [line for _, line in pairs]
     scanner = Scanner(signals)
     rows = []
     for name, search in (("`scan` and the exporter", _scanned(scanner)), ("the library and `exec`", _judged)):
@@ -44,6 +47,12 @@ def table(signals: Sequence[Signal], ordinary: bytes) -> Table:
     for name, speed in speeds.items():
         ratio = speed / next(iter(speeds.values()))
         rows.append([name, f"{speed / 1e6:.2f} MB/s", f"{ratio:.3f}", ""])
+    # A pattern whose time grows with the square of a line's length is a thousand times slower than the others.
+    worst = min(len(line) / _worst([line], _unlimited(signal)) for signal, line in pairs)
+    ratio = worst / next(iter(speeds.values()))
+    rows.append(
+        ["the worst line, its own pattern alone, without limits", f"{worst / 1e6:.2f} MB/s", f"{ratio:.3f}", ""]
+    )
     note = (
         f"The worst of {len(some)} of {len(lines)} lines of 64 KiB, made of texts that patterns require; the speed of "
         "the fastest engine that is installed, in storms and in the log of a healthy training. Processor time."
@@ -67,6 +76,10 @@ def _worst(lines: Sequence[bytes], search: Callable[[bytes], object]) -> float:
 
 def _scanned(scanner: Scanner) -> Callable[[bytes], object]:
     return lambda line: scanner.feed(line + b"\n")
+
+
+def _unlimited(signal: Signal) -> Callable[[bytes], object]:
+    return SignalSearch([signal], record_seconds=math.inf, search_limit=math.inf).search
 
 
 def _judged(line: bytes) -> object:

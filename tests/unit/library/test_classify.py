@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.library.looking import classify_exit
 from trainwarden.classify import classify_exception
 from trainwarden.taxonomy import FAILURES
@@ -156,7 +157,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_an_exception_finds_its_entry(case: str) -> None:
     call, slug = CASES[case]
     assert classify_exception(_raised(call)).slug == slug
@@ -201,7 +202,7 @@ def test_the_public_functions_give_the_entry_and_what_to_do() -> None:
     assert "traceback" in trainwarden.recovery_suggestion(KeyError("memory"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "slug"),
     [
         (1, "nonzero_exit"),

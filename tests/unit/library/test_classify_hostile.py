@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.classify import classify_exception, classify_message, recovery_suggestion
 from trainwarden.failures.chain import text_of
 
@@ -87,7 +88,7 @@ CASES: dict[str, tuple[BaseException, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_an_exception_of_whatever_making_is_classified(case: str) -> None:
     error, slug = CASES[case]
     assert classify_exception(error).slug == slug
@@ -118,7 +119,7 @@ TEXTS = ("x", "loss ", "loss is ", "gradient norm ", "\n", "checkpoint ", "*** j
 
 # Milliseconds where the work is linear and bounded; minutes where it is not.
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("text", TEXTS)
+@cases("text", TEXTS)
 def test_a_message_of_a_million_characters_is_read_at_both_ends(text: str) -> None:
     filling = text * (10**6 // len(text))
     assert classify_message(filling) is None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.library import gpu_messages, training_messages
 from tests.unit.library.training_messages import TRAPS
 from trainwarden.classify import classify_exception, classify_message
@@ -32,7 +33,7 @@ def raised_as(kind: str, message: str) -> BaseException:
     return error
 
 
-@pytest.mark.parametrize(("kind", "message", "slug"), ALL, ids=[f"{slug}-{n}" for n, (*_, slug) in enumerate(ALL)])
+@cases(("kind", "message", "slug"), ALL, ids=[f"{slug}-{n}" for n, (*_, slug) in enumerate(ALL)])
 def test_an_exception_with_a_tool_s_message_finds_its_failure(kind: str, message: str, slug: str) -> None:
     if kind == "str":
         found = classify_message(message)
@@ -42,7 +43,7 @@ def test_an_exception_with_a_tool_s_message_finds_its_failure(kind: str, message
         assert classify_exception(raised_as(kind, message)).slug == slug
 
 
-@pytest.mark.parametrize("message", [message for kind, message, slug in TRAPS if slug == "user_exception"])
+@cases("message", [message for kind, message, slug in TRAPS if slug == "user_exception"])
 def test_a_message_that_only_sounds_like_a_failure_is_none(message: str) -> None:
     assert classify_message(message) is None
 
@@ -61,7 +62,7 @@ def test_there_are_enough_messages_to_trust() -> None:
     assert len({slug for *_, slug in ALL}) >= 50
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "slug"),
     [
         ("NCCL timeout", "nccl_watchdog_timeout"),
@@ -85,9 +86,7 @@ def test_the_short_name_of_a_failure_is_its_whole_message(message: str, slug: st
     assert classify_exception(RuntimeError(message)).slug == slug
 
 
-@pytest.mark.parametrize(
-    "message", ["config", "network", "step 5 on rank 3", "OOM killer tests passed; see the page", "x" * 5000, ""]
-)
+@cases("message", ["config", "network", "step 5 on rank 3", "OOM killer tests passed; see the page", "x" * 5000, ""])
 def test_a_word_is_no_short_name(message: str) -> None:
     assert classify_message(message) is None
 

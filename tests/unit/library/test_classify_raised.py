@@ -4,8 +4,7 @@ import errno
 import os
 import traceback
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.classify import classify_exception
 from trainwarden.exec.outcome import command_outcome
 from trainwarden.exec.tail import Tail
@@ -35,13 +34,13 @@ def failure_of(text: str) -> str | None:
     return cause.failure if cause else None
 
 
-@pytest.mark.parametrize("exc", RAISED.values(), ids=RAISED.keys())
+@cases("exc", RAISED.values(), ids=RAISED.keys())
 def test_the_last_line_of_a_traceback_is_the_failure_that_the_exception_is(exc: BaseException) -> None:
     last = traceback.format_exception_only(type(exc), exc)[-1]
     assert failure_of(f"Traceback (most recent call last):\n{last}") == classify_exception(exc).slug
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "slug"),
     [
         ("torch.OutOfMemoryError: no words", "cuda_oom"),

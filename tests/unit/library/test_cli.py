@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from trainwarden import cli
 from trainwarden.identity import host_name
 from trainwarden.record.folder import write_json
@@ -41,7 +42,7 @@ def test_up_gets_everything_after_its_name_and_its_status_is_the_commands(monkey
     assert seen == [argv[1:]]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("command", "missing", "extra"),
     [
         ("up", "prometheus_client", "stack"),
@@ -63,7 +64,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
     [
         ModuleNotFoundError("No module named 'trainwarden.stack'", name="trainwarden.stack"),
@@ -81,7 +82,7 @@ def test_what_no_extra_brings_is_not_listed_under_one(capsys: pytest.CaptureFixt
     assert "pip install" not in said and str(error.name) in said
 
 
-@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["--no-such-option"]])
+@cases("argv", [[], ["no-such-command"], ["--no-such-option"]])
 def test_misuse_is_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status = cli.main(argv)
@@ -166,7 +167,7 @@ def test_a_long_message_is_cut_where_it_shows(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.endswith("x" * 59 + "…\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("argv", "line"),
     [
         (["run"], "trainwarden: there is no command 'run'; expected runs?"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.library.looking import read_metadata, read_sentinel, read_snapshot
 from tests.unit.library.processes import Script, line
 from tests.users import NOBODY, needs_root
@@ -167,7 +168,7 @@ def test_a_crash_is_recorded_although_the_program_has_enabled_faulthandler(scrip
 
 @pytest.mark.process
 @pytest.mark.parametrize("enable", ["", "faulthandler.enable(mine)", "faulthandler.enable(mine.fileno())"])
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_the_programs_own_faulthandler_is_as_it_was_after_the_run(script: Script, enable: str, before: bool) -> None:
     """By a crash after the run: its trace is where the program wants it, or nowhere."""
     done = script.run(f"""
@@ -297,13 +298,17 @@ def _leave_trace(folder: Path, text: str, *, key: str = KEY, pid: int = 2**22, h
     (folder / "ranks" / "0.trace").write_text(header.ljust(HEADER_BYTES - 1) + "\n" + text)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder_in(tmp_path: Path) -> Path:
     folder = tmp_path / "r"
     folder.mkdir()
     metadata = {"status": "running", "attempt_key": KEY, "attempts": [{"attempt": 0, "key": KEY}]}
     (folder / "metadata.json").write_text(json.dumps(metadata))
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return folder_in(tmp_path)
 
 
 @pytest.mark.parametrize("host", [None, "elsewhere"])
@@ -312,7 +317,7 @@ def test_the_trace_of_a_process_that_is_gone_or_of_another_host_counts(folder: P
     assert read_snapshot(folder).error.message == "rank 0 crashed in train.py:3 (f): Segmentation fault"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "options"),
     [
         ("", {}),
@@ -321,6 +326,7 @@ def test_the_trace_of_a_process_that_is_gone_or_of_another_host_counts(folder: P
         (FATAL, {"pid": os.getpid()}),
     ],
     ids=["a first line alone", "a trace that was asked for", "another attempt", "a process that lives"],
+    folder=folder_in,
 )
 def test_no_other_trace_is_a_crash(folder: Path, text: str, options: dict[str, Any]) -> None:
     _leave_trace(folder, text, **options)
@@ -351,8 +357,10 @@ def test_an_end_that_the_attempt_recorded_counts_more(folder: Path) -> None:
     assert read_snapshot(folder).state == "cancelled"
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\n" * 600, b"\xff" * 2000, FATAL.encode() * 20, b"pid=x start=y\n" + b"x" * 600]
+@cases(
+    "content",
+    [b"", b"\n" * 600, b"\xff" * 2000, FATAL.encode() * 20, b"pid=x start=y\n" + b"x" * 600],
+    folder=folder_in,
 )
 def test_a_damaged_trace_is_no_crash(folder: Path, content: bytes) -> None:
     (folder / "ranks").mkdir()

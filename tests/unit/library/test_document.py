@@ -5,8 +5,7 @@ import os
 import tracemalloc
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.record.document import FileContent, JsonObject, Unreadable, parse_json, read_file, read_open
 
 
@@ -23,7 +22,7 @@ def test_a_short_file_takes_no_memory_for_a_long_one(tmp_path: Path) -> None:
     assert peak < 100_000
 
 
-@pytest.mark.parametrize("size", [0, 1, 99, 100])
+@cases("size", [0, 1, 99, 100])
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path, size: int) -> None:
     (tmp_path / "file").write_bytes(b"x" * size)
     found = read_file(tmp_path / "file", limit=100)
@@ -36,7 +35,7 @@ def test_a_file_beyond_its_limit_is_not_used(tmp_path: Path) -> None:
     assert read_file(tmp_path / "file", limit=100) == Unreadable(tmp_path / "file", "is larger than 100 bytes")
 
 
-@pytest.mark.parametrize(("stated", "limit"), [(0, 200_000), (3, 200_000), (150_000, 200_000), (150_000, 90_000)])
+@cases(("stated", "limit"), [(0, 200_000), (3, 200_000), (150_000, 200_000), (150_000, 90_000)])
 def test_a_file_that_has_grown_since_its_size_was_seen_is_read_whole(tmp_path: Path, stated: int, limit: int) -> None:
     data = os.urandom(150_000)
     (tmp_path / "file").write_bytes(data)
@@ -47,7 +46,7 @@ def test_a_file_that_has_grown_since_its_size_was_seen_is_read_whole(tmp_path: P
         os.close(descriptor)
 
 
-@pytest.mark.parametrize("value", [2**63, 10**200, 1e200])
+@cases("value", [2**63, 10**200, 1e200])
 def test_a_whole_number_that_no_counter_reaches_is_a_problem_of_the_record(value: float) -> None:
     found = JsonObject({"step": value, "largest": 2**63 - 1})
     assert (found.integer("step"), found.integer("largest")) == (None, 2**63 - 1)
@@ -56,7 +55,7 @@ def test_a_whole_number_that_no_counter_reaches_is_a_problem_of_the_record(value
     assert problem.endswith("is not a whole number below 2^63")
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b'{"a": 1}', b'{"a": 1}\n', b'{"a": 1} \n\n', b' {"a": 1}', b'\xef\xbb\xbf{"a": 1}',

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.duration import parse_duration
 
 DAY = 86400.0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "seconds"),
     [
         ("2", 2), ("0.5", 0.5), ("2s", 2), ("0.5s", 0.5), ("500ms", 0.5), ("1m", 60), ("1h30m", 5400), ("1d", DAY),
@@ -21,7 +22,7 @@ def test_a_duration_is_so_many_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "", "0", "0s", "0h0m", "soon", "1x", "30m1h", "1h1h", "1h 30m", " 1h", "1h\n", "-1s", "+1s", "1e3s", "1H", "h",

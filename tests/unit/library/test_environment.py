@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from trainwarden.environment import instance_id, ray_submission_id, ray_worker_job, read_environment
 from trainwarden.identity import host_name
 
@@ -84,12 +85,12 @@ def test_an_ec2_instance_is_known_by_its_board(tmp_path: Path) -> None:
     assert read_environment({}, root) == {"ec2_instance_id": "i-0af01c0123456789a", "ec2_instance_type": "p5.48xlarge"}
 
 
-@pytest.mark.parametrize(("vendor", "tag"), [("Xen", "i-1"), ("Amazon EC2", ""), ("Dell Inc.", "i-0af01c0123456789a")])
+@cases(("vendor", "tag"), [("Xen", "i-1"), ("Amazon EC2", ""), ("Dell Inc.", "i-0af01c0123456789a")])
 def test_a_machine_without_its_marks_is_no_ec2_instance(tmp_path: Path, vendor: str, tag: str) -> None:
     assert read_environment({}, _machine(tmp_path, sys_vendor=vendor, board_asset_tag=tag)) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("left", "found"),
     [
         ("i-0af01c0123456789a", "i-0af01c0123456789a"),
@@ -125,7 +126,7 @@ def test_a_driver_of_ray_gets_its_submission_id() -> None:
     assert ray_submission_id({**environ, "RAY_JOB_SUBMISSION_ID": "mine"}) == "mine"
 
 
-@pytest.mark.parametrize("document", ["", "{", "[]", "7", '{"metadata": 1}', '{"metadata": {"job_submission_id": 7}}'])
+@cases("document", ["", "{", "[]", "7", '{"metadata": 1}', '{"metadata": {"job_submission_id": 7}}'])
 def test_a_document_of_ray_with_other_content_names_no_job(document: str) -> None:
     assert ray_submission_id({"RAY_JOB_CONFIG_JSON_ENV_VAR": document}) is None
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.identity import (
     AttemptKey,
     InvalidAttemptKey,
@@ -20,14 +21,12 @@ from trainwarden.identity import (
 )
 
 
-@pytest.mark.parametrize("run_id", ["a", "llama-3.1_8B", "0", "x" * 128, "a.b"])
+@cases("run_id", ["a", "llama-3.1_8B", "0", "x" * 128, "a.b"])
 def test_ordinary_names_are_run_ids(run_id: Any) -> None:
     assert check_run_id(run_id) == run_id
 
 
-@pytest.mark.parametrize(
-    "run_id", ["", "a/b", "..", "a..b", ".hidden", "-x", "a b", "a\n", "a\x00", "é", "x" * 129, None, 7]
-)
+@cases("run_id", ["", "a/b", "..", "a..b", ".hidden", "-x", "a b", "a\n", "a\x00", "é", "x" * 129, None, 7])
 def test_a_name_that_could_leave_the_folder_or_confuse_a_reader_is_refused_and_shown(run_id: Any) -> None:
     with pytest.raises(InvalidRunId) as refusal:
         check_run_id(run_id)
@@ -35,12 +34,12 @@ def test_a_name_that_could_leave_the_folder_or_confuse_a_reader_is_refused_and_s
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("text", ["slurm:12345:0", "local:123-456:7", "slurm:12_3:2", "ray:raysubmit_x1:0"])
+@cases("text", ["slurm:12345:0", "local:123-456:7", "slurm:12_3:2", "ray:raysubmit_x1:0"])
 def test_a_key_reads_back_as_it_is_written(text: str) -> None:
     assert str(AttemptKey.parse(text)) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["", "slurm", "slurm:1", "slurm:1:", "slurm::0", "slurm:1:-1", "slurm:1:x", "a b:1:0", "slurm:1/2:0", "slurm:1:²"],
 )
@@ -148,7 +147,7 @@ def test_ranks_of_torchrun_on_several_hosts_share_their_rendezvous() -> None:
     assert unnamed_start(current_attempt_key(here), here) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "key", "is_warned_of"),
     [
         ({"PMI_SIZE": "4", "MPI_LOCALNRANKS": "2", "PALS_APID": "5f1c-0a"}, "pals:5f1c-0a:0", False),
@@ -193,7 +192,7 @@ def test_the_local_rank_is_the_launchers() -> None:
     assert [local_rank(environ) for environ in said] == [1, 2, 3, None]
 
 
-@pytest.mark.parametrize(
+@cases(
     "environ",
     [
         {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "2"},

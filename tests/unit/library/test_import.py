@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import trainwarden
+from tests.cases import cases
 
 ROOT = Path(trainwarden.__file__).resolve().parents[1]
 
@@ -63,7 +64,7 @@ def test_the_public_names_are_these_and_all_of_them_exist() -> None:
         assert getattr(trainwarden, name) is not None
 
 
-@pytest.mark.parametrize("name", ["step", "phase", "epoch", "error", "note", "checkpoint_saved", "resume_checkpoint"])
+@cases("name", ["step", "phase", "epoch", "error", "note", "checkpoint_saved", "resume_checkpoint"])
 def test_a_function_of_the_module_has_the_signature_and_the_docstring_of_the_method_of_run(name: str) -> None:
     function, method = getattr(trainwarden, name), getattr(trainwarden.Run, name)
     of_method = inspect.signature(method)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.small_disk import SmallDisk, small_disk
 from trainwarden.training import journal as journals
 from trainwarden.training.journal import JournalFile
@@ -132,7 +133,7 @@ def test_what_waits_is_bounded_and_what_is_left_out_is_counted(tmp_path: Path) -
     assert not journal.is_full()
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+@cases("kind", ["pipe", "link", "folder"])
 def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "j"
     make: dict[str, Any] = {

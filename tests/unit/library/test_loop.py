@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import cases
 from trainwarden.record.steps import StepCounter
 from trainwarden.training.loop import LoopState, Throughput, finite, plain_metrics, whole
 
@@ -59,9 +60,7 @@ def test_a_loop_that_is_set_back_moves_and_does_not_advance(monkeypatch: pytest.
     assert (loop.snapshot().step_time, loop.snapshot().moved_time) == (100.0, 300.0)
 
 
-@pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), 10**400, Decimal("NaN")]
-)
+@cases("value", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), 10**400, Decimal("NaN")])
 def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value: Any) -> None:
     loop = LoopState(StepCounter())
     _report(loop, 1, loss=value)
@@ -71,14 +70,14 @@ def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value: Any) -> 
     assert finite(value) is None
 
 
-@pytest.mark.parametrize(("value", "number"), [(7, 7), (np.int64(7), 7), (7.0, 7), (np.float32(7), 7), (True, 1)])
+@cases(("value", "number"), [(7, 7), (np.int64(7), 7), (7.0, 7), (np.float32(7), 7), (True, 1)])
 def test_steps_of_any_library_are_whole_numbers(value: Any, number: int) -> None:
     loop = LoopState(StepCounter())
     _report(loop, value)
     assert loop.snapshot().step == number
 
 
-@pytest.mark.parametrize("value", [None, "7", -1, 7.5, math.nan, math.inf, 2**63, object(), [1]])
+@cases("value", [None, "7", -1, 7.5, math.nan, math.inf, 2**63, object(), [1]])
 def test_a_step_that_is_no_number_leaves_the_last_one_and_still_shows_that_the_loop_moved(value: Any) -> None:
     loop = LoopState(StepCounter())
     _report(loop, 3)

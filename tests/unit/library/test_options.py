@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cases import cases
 from trainwarden import cli
 from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.runs.arguments import stale_seconds_of
@@ -56,7 +57,7 @@ def options(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
             yield action
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@cases("command", COMMANDS)
 def test_every_duration_is_written_as_prometheus_does(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parser = parser_of(command, monkeypatch)
     durations = [each for each in options(parser) if _DURATION.fullmatch(each.option_strings[0])]
@@ -99,7 +100,7 @@ def test_the_durations_of_the_exporter_and_the_remediator_too() -> None:
     assert (settings.poll_interval, settings.verify_timeout, settings.capture_timeout) == (90.0, 90.0, 20.0)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("10", 600), ("0.5", 30), ("10m", 600), ("1h", 3600), ("90s", 90)])
+@cases(("text", "seconds"), [("10", 600), ("0.5", 30), ("10m", 600), ("1h", 3600), ("90s", 90)])
 def test_stale_minutes_of_the_environment_mean_the_same_to_all(text: str, seconds: float) -> None:
     assert stale_seconds_of({"STALE_MINUTES": text}) == seconds
     assert choose(None, {"STALE_MINUTES": text}).stale_seconds == seconds
@@ -107,7 +108,7 @@ def test_stale_minutes_of_the_environment_mean_the_same_to_all(text: str, second
         choose(None, {"STALE_MINUTES": "soon"})
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "", "trainwarden-exporter", "trainwarden-remediator"])
+@cases("command", [*COMMANDS, "", "trainwarden-exporter", "trainwarden-remediator"])
 def test_the_help_of_a_command_fits_a_screen(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from trainwarden.failures.out_of_memory import suggestion
 from trainwarden.record.sentinels import failure_sentinel
 from trainwarden.taxonomy import FAILURES
@@ -30,12 +31,12 @@ def test_the_batch_size_that_may_have_fitted_is_computed(message: str) -> None:
     assert "instead of 64" in told
 
 
-@pytest.mark.parametrize(("batch_size", "fits"), [(2, 1), (8, 7), (33, 32), (4096, 3993)])
+@cases(("batch_size", "fits"), [(2, 1), (8, 7), (33, 32), (4096, 3993)])
 def test_it_is_always_a_smaller_one_and_never_none(batch_size: int, fits: int) -> None:
     assert f"a batch size of {fits} at most instead of {batch_size}" in suggestion(OOM, NEW, batch_size)
 
 
-@pytest.mark.parametrize("batch_size", [None, 0, -4, float("nan"), float("inf")])
+@cases("batch_size", [None, 0, -4, float("nan"), float("inf")])
 def test_without_a_batch_size_the_share_is_named(batch_size: float | None) -> None:
     told = suggestion(OOM, NEW, batch_size)
     assert "lower the batch size per device or the sequence length, by 3 % at least." in told
@@ -59,7 +60,7 @@ def test_memory_in_pieces_is_no_reason_for_a_smaller_batch_alone() -> None:
     assert told.startswith("38.0 GiB were unused, in pieces too small for 4.0 GiB: set PYTORCH_CUDA_ALLOC_CONF=")
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     [
         "CUDA out of memory. Tried to allocate 2.00 GiB",

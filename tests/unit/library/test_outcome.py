@@ -43,11 +43,11 @@ def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script: Scrip
     [
         ("sys.exit(1)", 1, "nonzero_exit"),
         ("sys.exit(93)", 93, "launcher_stop"),
-        ("sys.exit(16)", 16, "rerun_to_disambiguate"),
-        ("sys.exit(17)", 17, "sdc_suspect"),
         ("sys.exit('no data')", 1, "nonzero_exit"),
         ("exit(1)", 1, "nonzero_exit"),
-        ("quit('no data')", 1, "nonzero_exit"),
+        pytest.param("sys.exit(16)", 16, "rerun_to_disambiguate", marks=pytest.mark.nightly),
+        pytest.param("sys.exit(17)", 17, "sdc_suspect", marks=pytest.mark.nightly),
+        pytest.param("quit('no data')", 1, "nonzero_exit", marks=pytest.mark.nightly),
         ("os._exit(1)", 1, "nonzero_exit"),
         ("import threading; threading.Thread(target=os._exit, args=(93,)).start(); time.sleep(9)", 93, "launcher_stop"),
     ],
@@ -185,7 +185,7 @@ EXITS = pytest.mark.parametrize(
 
 
 @EXITS
-@pytest.mark.parametrize("total", ["None", "100"])
+@pytest.mark.parametrize("total", ["None", pytest.param("100", marks=pytest.mark.nightly)])
 def test_an_exit_that_is_not_known_to_be_a_success_is_never_recorded_as_one(
     script: Script, end: str, total: str
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.library.processes import Script
 from trainwarden.identity import process_start_ticks
 from trainwarden.record.rank import RankBeat, read_ranks
@@ -22,7 +23,7 @@ def devices(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "found"),
     [
         ({}, (None, None)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.record.document import Unreadable
 from trainwarden.record.rank import (
     MAX_RANKS_OF_HOST,
@@ -70,7 +71,7 @@ def test_of_the_files_of_a_rank_the_newest_counts(ranks: Ranks) -> None:
     assert ranks.read(host="b") == [(1, 6), (2, 4), (3, 5), (4, 4)]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [
         {"step": 7, "time": "2026-01-01T00:00:09.250000Z"},
@@ -95,6 +96,7 @@ def test_of_the_files_of_a_rank_the_newest_counts(ranks: Ranks) -> None:
         {"host": '"step": 6,"time": "2026-01-01T00:00:05.000000Z"'},
     ],
     ids=str,
+    ranks=Ranks,
 )
 def test_a_file_of_a_host_that_is_read_again_reads_as_at_first(ranks: Ranks, change: dict[str, object]) -> None:
     """Where only steps and times differ nothing else is parsed: whatever else differs, nothing of before may stay."""
@@ -136,7 +138,7 @@ def test_a_rank_is_found_on_another_host_than_the_readers(ranks: Ranks) -> None:
     assert isinstance(beat, RankBeat) and beat.step == 7
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text", "problem"),
     [
         ("bad-0123abcd.json", '{"ranks": [{"rank": 5', "is not JSON"),
@@ -151,6 +153,7 @@ def test_a_rank_is_found_on_another_host_than_the_readers(ranks: Ranks) -> None:
         ("bad-0123abcd.json", '{"ranks": [' + " " * 2**20 + "]}", "is larger than"),
         ("bad-0123abcd.json", "[" * 100_000, "is not JSON"),
     ],
+    ranks=Ranks,
 )
 def test_a_file_of_a_host_that_is_wrong_costs_itself_alone(ranks: Ranks, name: str, text: str, problem: str) -> None:
     ranks.host("a", _beat(0, 5, step=5))
@@ -178,7 +181,7 @@ def test_far_too_many_ranks_are_cut(ranks: Ranks) -> None:
     assert len(read_ranks(ranks.folder, limit=100)) == 101
 
 
-@pytest.mark.parametrize("name", ["a-0123abc.json", "a-0123abcg.json", "-0123abcd.json", ".a-0123abcd.json", "a.json"])
+@cases("name", ["a-0123abc.json", "a-0123abcg.json", "-0123abcd.json", ".a-0123abcd.json", "a.json"], ranks=Ranks)
 def test_only_the_files_of_hosts_are_files_of_hosts(ranks: Ranks, name: str) -> None:
     ranks.write(name, json.dumps({"ranks": [_beat(0, 5)]}))
     assert (ranks.read(), host_files(ranks.folder)) == ([], [])
@@ -191,7 +194,7 @@ def test_links_are_not_followed(ranks: Ranks, tmp_path: Path) -> None:
     assert "is a symbolic link" in str(found)
 
 
-@pytest.mark.parametrize("host", ["node-7.example.org", "", ".hidden", "../../etc/x", "a\nb", "ü", "x" * 1000])
+@cases("host", ["node-7.example.org", "", ".hidden", "../../etc/x", "a\nb", "ü", "x" * 1000], ranks=Ranks)
 def test_a_host_may_be_called_anything(ranks: Ranks, host: str) -> None:
     name = host_file(host, "0123abcd")
     assert Path(name).parent == Path("ranks")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import run_folders, runs_dir, write_json
@@ -29,7 +30,7 @@ def test_the_few_keys_that_other_monitors_write_are_a_whole_record(tmp_path: Pat
     assert seen.metadata.thresholds.stall_seconds == DEFAULT_STALL_SECONDS
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "reason"),
     [
         (b"", "empty"),

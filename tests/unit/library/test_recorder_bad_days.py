@@ -192,10 +192,13 @@ class _Loop:
             self.steps += 1
 
     def rates_until(self, condition: Callable[[], bool]) -> list[float]:
-        rates = []
-        while not condition():
+        rates: list[float | None] = []
+
+        def noted() -> bool:
             rates.append(read_progress(self._run.folder).tokens_per_second)
-            time.sleep(0.02)
+            return condition()
+
+        wait_until(noted)
         # None is no rate: there are not yet two reports by the same clock.
         return [rate for rate in rates if rate is not None]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cases import cases
 from tests.small_disk import small_disk
 from tests.unit.library.looking import read_metadata
 from tests.unit.library.processes import DEADLINE_SECONDS
@@ -172,7 +173,7 @@ def test_an_attempt_that_was_replaced_copies_nothing_over_its_successors(tmp_pat
     assert not (tmp_path / "r" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("method", ["put", "put_file", "state", "close"])
+@cases("method", ["put", "put_file", "state", "close"])
 def test_a_copy_that_breaks_its_promise_not_to_raise_harms_nothing_here(tmp_path: Path, method: str) -> None:
     copy = FakeCopy()
 

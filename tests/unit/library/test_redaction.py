@@ -10,11 +10,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from trainwarden.redaction import label_text, name_text, plain, redact
 from trainwarden.signals.pack import load_pack, shipped_packs
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "secret"),
     [
         ("key AKIAIOSFODNN7EXAMPLE used", "AKIAIOSFODNN7EXAMPLE"),
@@ -83,7 +84,7 @@ def filled(template: str) -> tuple[str, list[str]]:
     return line.replace("{{", "{").replace("}}", "}"), secrets
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@cases("name", FORMATS)
 def test_no_part_of_a_token_of_a_known_format_is_shown(name: str) -> None:
     line, secrets = filled(FORMATS[name])
     label = label_text(line, 400)
@@ -112,7 +113,7 @@ def test_what_stands_around_a_secret_stays() -> None:
     assert redact("GET https://u:p@host/x failed") == "GET https://[redacted]host/x failed"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "KeyError: 'token'",
@@ -230,7 +231,7 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@cases("name", NAMES)
 def test_a_name_that_begins_as_a_token_does_stays(name: str) -> None:
     assert name_text(name) == name
     assert label_text(name) != name  # of free text it is not known that this is no token

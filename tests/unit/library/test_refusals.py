@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.library.looking import read_metadata
 from tests.unit.library.processes import Script, Starter
 
@@ -24,7 +25,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS)
+@cases("case", REFUSALS)
 def test_what_cannot_be_understood_is_refused_by_name_before_anything_is_written(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +90,7 @@ def test_two_runs_at_once_in_one_process_are_refused(attempt: Starter, tmp_path:
         trainwarden.run("other", dir=tmp_path)
 
 
-@pytest.mark.parametrize("given", [{"dir": 5}, {"dir": b"runs"}, {"dir": "a\0b"}, {"thresholds": [1]}])
+@cases("given", [{"dir": 5}, {"dir": b"runs"}, {"dir": "a\0b"}, {"thresholds": [1]}])
 def test_an_argument_that_makes_no_sense_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(trainwarden.RunRefused):
         trainwarden.run("r", **given)

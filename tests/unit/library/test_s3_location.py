@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.clients.s3_location import InvalidLocation, S3Location, parse_s3_url, records_location
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "expected"),
     [
         ("s3://bucket", S3Location("bucket")),
@@ -18,7 +19,7 @@ def test_a_url_names_bucket_and_prefix_letter_by_letter(url: str, expected: S3Lo
     assert parse_s3_url(url) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "",
@@ -58,7 +59,7 @@ def test_what_was_given_comes_before_the_url_and_that_before_the_bucket_of_a_mon
     assert records_location("s3://given/y", environ) == S3Location("given", "y", "eu-north-1")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [("TRAINWARDEN_S3_URL", "ours/x"), ("MONITORING_BUCKET", "s3://ours"), ("MONITORING_BUCKET", "a b")],
 )

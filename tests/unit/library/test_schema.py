@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from tests.unit.library.looking import read_metadata, read_progress
 from trainwarden.record.folder import encode
 from trainwarden.record.metadata import Attempt, Metadata
@@ -52,7 +53,7 @@ DOCUMENTS: list[RecordDocument] = [
 ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)
+@cases("document", DOCUMENTS, ids=lambda document: type(document).__name__)
 def test_a_document_reads_back_as_it_was_written(document: RecordDocument) -> None:
     written = json.loads(json.dumps(document.to_json()))
     assert type(document).from_json(written) == document
@@ -131,9 +132,7 @@ def test_shell_commands_count_as_the_library_does(steps: list[int], high_water: 
     assert progress.attempt_high == counter.attempt_high == max(steps)
 
 
-@pytest.mark.parametrize(
-    "time", [1e30, -1e30, 253_402_300_800, "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+10:00"]
-)
+@cases("time", [1e30, -1e30, 253_402_300_800, "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+10:00"])
 def test_a_time_that_is_none_is_not_carried_on_and_fails_no_heartbeat(time: object) -> None:
     values = {"attempt_key": "local:1:0", "step": 5, "attempt_high": 5, "step_time": time, "moved_time": time}
     kept, progress = advance(values, {"step": 2}, "local:1:0", 0, 1763800000.0)

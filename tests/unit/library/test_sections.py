@@ -7,6 +7,7 @@ import logging
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.library.processes import Starter
 from trainwarden.record.rank import MAX_SECTIONS, RankBeat, read_ranks
 from trainwarden.training.sections import SectionMeans, SectionTimer
@@ -130,7 +131,7 @@ def test_a_section_before_and_after_a_run_does_nothing(attempt: Starter) -> None
         pass
 
 
-@pytest.mark.parametrize(
+@cases(
     "sections",
     [7, [], {"data": "x"}, {"data": -1}, {"data": float("inf")}, {"a b": 1.0}, {"1": 1.0}, {"": 1.0}, {"x" * 33: 1.0}],
 )

@@ -3,6 +3,7 @@
 import pytest
 
 import trainwarden
+from tests.cases import cases
 from tests.unit.library.looking import read_snapshot
 from tests.unit.library.processes import Script
 
@@ -49,7 +50,7 @@ def spawning(script: Script) -> Script:
     [
         ("pass", [0, 0], None),
         ("raise ValueError('bad batch')", [0, 1], "bad batch"),
-        ("sys.exit(5)", [0, 5], "exit status 5"),
+        pytest.param("sys.exit(5)", [0, 5], "exit status 5", marks=pytest.mark.nightly),
     ],
 )
 def test_each_process_is_the_rank_that_it_was_given(
@@ -96,7 +97,7 @@ def test_a_killed_rank_is_seen_by_the_other(script: Script) -> None:
     assert (record.state, record.error.failure) == ("failed", "killed")
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [(2, 2), (-1, 2), (0, 0), (1, None), ("1", 2), (True, 2)])
+@cases(("rank", "world_size"), [(2, 2), (-1, 2), (0, 0), (1, None), ("1", 2), (True, 2)])
 def test_a_rank_that_cannot_be_is_refused(rank: object, world_size: object) -> None:
     with pytest.raises(trainwarden.RunRefused, match=r"0 <= rank < world_size"):
         trainwarden.run("r", rank=rank, world_size=world_size)  # type: ignore[arg-type]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.record.step_durations import StepDurations
 from trainwarden.record.thresholds import InvalidThreshold, Thresholds, choose
 
 STEPS = StepDurations(count=512, p50=3.0, p99=20.0, max=90.0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("durations", "expected"),
     [
         pytest.param(STEPS, 60.0, id="three times the 99th percentile"),
@@ -44,7 +45,7 @@ def test_the_record_keeps_the_factor() -> None:
     assert Thresholds.from_json({"stall_factor": -1}).stall_factor is None
 
 
-@pytest.mark.parametrize("text", ["three", "-1", "0", "nan"])
+@cases("text", ["three", "-1", "0", "nan"])
 def test_a_factor_that_is_no_positive_number_is_refused(text: str) -> None:
     with pytest.raises(InvalidThreshold, match="TRAINWARDEN_STALL_FACTOR"):
         choose(None, {"TRAINWARDEN_STALL_FACTOR": text})

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.unit.library.processes import Starter
 from trainwarden.record.progress import Progress
 from trainwarden.record.step_durations import WINDOW_STEPS, StepDurations, StepTimer
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "count", "p50", "p99", "longest"),
     [
         ([2.0], 1, 2.0, 2.0, 2.0),

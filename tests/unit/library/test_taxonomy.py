@@ -1,7 +1,6 @@
 """Every failure has one entry, which says what to do."""
 
-import pytest
-
+from tests.cases import cases
 from trainwarden.failures.patterns import SIGNALS
 from trainwarden.taxonomy import ACTIONS, CATEGORIES, FAILURES, FAULTS, SEVERITIES
 
@@ -37,7 +36,7 @@ LABELS = frozenset(
 )
 
 
-@pytest.mark.parametrize("slug", FAILURES)
+@cases("slug", FAILURES)
 def test_an_entry_uses_known_labels_and_states_what_to_do(slug: str) -> None:
     entry = FAILURES[slug]
     assert entry.error_type in LABELS

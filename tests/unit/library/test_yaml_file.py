@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from trainwarden.errors import UsageError
 from trainwarden.yaml_file import MAX_BYTES, read_yaml
 
 
+def file_in(tmp_path: Path) -> Path:
+    return tmp_path / "some.yml"
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "some.yml"
+    return file_in(tmp_path)
 
 
 def test_values_have_their_line_and_whole_key(file: Path) -> None:
@@ -49,7 +54,7 @@ def test_aliases_and_merges_are_expanded_and_a_mappings_own_key_counts(file: Pat
     assert data["d"] == {"x": 1, "y": 2}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "said"),
     [
         ("a: 1\nb: 2\na: 3\n", "line 3: key a: given twice, expected once"),
@@ -67,6 +72,7 @@ def test_aliases_and_merges_are_expanded_and_a_mappings_own_key_counts(file: Pat
         ("a:\n\tb\n", "line 2: a tab, expected spaces"),
         ("\x00", "expected YAML"),
     ],
+    file=file_in,
 )
 @pytest.mark.slow
 def test_what_is_no_such_file_is_refused_with_line_and_key(file: Path, text: str, said: str) -> None:
@@ -77,7 +83,7 @@ def test_what_is_no_such_file_is_refused_with_line_and_key(file: Path, text: str
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["2024-13-45", "!!int x", "!!float y", "!!binary é"])
+@cases("text", ["2024-13-45", "!!int x", "!!float y", "!!binary é"], file=file_in)
 def test_a_scalar_that_is_not_what_its_form_promises_is_named(file: Path, text: str) -> None:
     file.write_text(f"a:\n  b: {text}\n")
     with pytest.raises(UsageError, match=r"line 2: key a\.b: .*, expected a valid (timestamp|int|float|binary)"):
