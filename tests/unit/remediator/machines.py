@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -12,10 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from tests.session import begin
 from tests.unit.remediator.bad_nodes import DRAINED_AT_MOST, BadNodes
 from tests.unit.remediator.fake_driver import FakeDriver
 from tests.unit.remediator.histories import POLICIES, STATISTICS, AnyOrder
@@ -388,7 +391,7 @@ class AnyOrderOfBadNodes(AnyOrder):
             assert simulation.store.exclusions.of_scheduler(self.driver.name).get(cluster.job_id, {}) == {}
 
 
-# How many histories of each `make test` runs, 500 and more; those of three runs take several times as long.
+# How many histories of each find the mutations, 500 and more; those of three runs take several times as long.
 SHARES: dict[type[AnyOrder], int] = {
     AnyOrder: 150,
     AnyOrderInOneCall: 90,
@@ -409,9 +412,17 @@ SHARES: dict[type[AnyOrder], int] = {
     ForgetfulResubmits: 15,
     AnyOrderOfBadNodes: 30,
 }
-# How many times as many `make test-nightly` runs.
-LONG = int(os.environ.get("TRAINWARDEN_HISTORIES", "10000")) / sum(SHARES.values())
+# How many times as many `make test` runs, and `make test-nightly`.
+SHORT, LONG = 0.06, int(os.environ.get("TRAINWARDEN_HISTORIES", "10000")) / sum(SHARES.values())
+lengths = pytest.mark.parametrize(
+    "times", [pytest.param(SHORT, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.nightly)]
+)
 _SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def histories_of(machine: type[AnyOrder], times: float) -> int:
+    """Return how many histories of a machine are run, three at least."""
+    return max(3, math.ceil(SHARES[machine] * times))
 
 
 def run(machine: type[AnyOrder], histories: int, *, shrink: bool = True, seed: int | None = None) -> None:
@@ -428,7 +439,8 @@ def run(machine: type[AnyOrder], histories: int, *, shrink: bool = True, seed: i
 
 
 def main(times: float = 1.0) -> None:
-    """Print what the histories of `make test`, or `times` as many, consist of."""
+    """Print what the histories consist of that find the mutations, or `times` as many."""
+    session = begin()
     for machine, share in SHARES.items():
         run(machine, int(share * times))
         found = STATISTICS[machine.__name__]
@@ -436,6 +448,7 @@ def main(times: float = 1.0) -> None:
         print(f"{machine.__name__}: {total} histories, of which had")
         for what, count in sorted(found.items()):
             print(f"  {count:6d}  {count / total:4.0%}  {what}")
+    session.end()
 
 
 if __name__ == "__main__":

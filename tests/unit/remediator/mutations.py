@@ -2,9 +2,9 @@
 
 usage: python -m tests.unit.remediator.mutations [NAME ...]
 
-NAME is a part of the name of a mutation; all of them if none. Each runs the histories of `make test`, then others,
-until one of them finds it: by an assertion of the histories, as another exception may be a fault of the mutation
-itself. Status 1 if any is missed. Where one check backs another up, a mutation breaks both.
+NAME is a part of the name of a mutation; all of them if none. Each runs 600 histories, then others, until one of them
+finds it: by an assertion of the histories, as another exception may be a fault of the mutation itself. Status 1 if any
+is missed. Where one check backs another up, a mutation breaks both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import NamedTuple
 
 from hypothesis.errors import FlakyFailure
 
-# The histories of `make test`, then as many others up to five times.
+from tests.session import begin
+
+# Of the histories of each machine that `SHARES` counts, then of as many others up to five times.
 SEEDS = (None, 1, 2, 3, 4, 5)
 # What a process that tries one mutation ends with: no status with which Python ends by itself.
 _FOUND, _MISSED = 10, 11
@@ -378,11 +380,13 @@ def main(arguments: list[str]) -> int:
         print(found or "")
         return _FOUND if found else _MISSED
     missed = 0
+    session = begin()
     for mutation in MUTATIONS:
         if not arguments or any(each in mutation.name for each in arguments):
             found = find(mutation)
             missed += found is None
             print(f"{mutation.name}: {found or 'MISSED'}", flush=True)
+    session.end()
     return 1 if missed else 0
 
 

@@ -99,6 +99,7 @@ READS: dict[str, tuple[str, ...]] = {
     "past_restarts": ("incidents",),
     "adoptions.restarts": ("incidents", "about"),
     "adoptions.adopted": ("about",),
+    "decided": ("incidents", "events"),
     "suspects_of": ("facts",),
     "answers.approved": ("approvals",),
     "answers.vetoed": ("approvals",),
@@ -107,6 +108,7 @@ READS: dict[str, tuple[str, ...]] = {
     "calls.of_job": ("calls",),
     "exclusions.of_scheduler": ("exclusions",),
     "switches.storm": ("switches",),
+    "switches.storms": ("switches",),
     "switches.resumed": ("switches",),
 }
 

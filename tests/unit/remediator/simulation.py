@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import pytest
 import sqlalchemy as sa
 
 from tests.unit.remediator.fake_driver import FakeDriver
@@ -365,4 +366,11 @@ class _Records(Records):
         return self._owners.get(run_id) if self._owners else super().owner(run_id)
 
 
+def spread(count: int, wanted: int | None) -> list[int]:
+    """The numbers below `count`: all of them, or `wanted` ones at equal distances."""
+    return list(range(count)) if wanted is None else [count * (2 * each + 1) // (2 * wanted) for each in range(wanted)]
+
+
 Make = Callable[..., Simulation]
+# At how many of its points a process is killed, each time in a history of its own.
+kills = pytest.mark.parametrize("kills", [3, pytest.param(None, id="everywhere", marks=pytest.mark.nightly)])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from tests.unit.remediator.histories import AnyOrder
-from tests.unit.remediator.machines import LONG, SHARES, run
+from tests.unit.remediator.machines import SHARES, histories_of, lengths, run
 
 
 @pytest.mark.parametrize("machine", [each for each in SHARES if each.runs == 1])
-@pytest.mark.parametrize("times", [1.0, pytest.param(LONG, marks=pytest.mark.nightly)])
+@lengths
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], times: float) -> None:
-    run(machine, math.ceil(SHARES[machine] * times))
+    run(machine, histories_of(machine, times))

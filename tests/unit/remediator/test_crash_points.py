@@ -1,9 +1,9 @@
 """Killed before and after each commit and each call, on every path that acts: what is done is done once, and finished.
 
-Each path is a row of `PATHS`. It is run once without a death, which lists its points; then once for each point, dying
-there. A death is an exception that nothing in the product catches: what was not committed is lost, as with SIGKILL. The
-restart by the simulated schedulers is in test_faults.py; the real process, which is killed by a signal, in
-tests/integration/remediator/test_killed_anywhere.py.
+Each path is a row of `PATHS`. It is run once without a death, which lists its points; then once for each point, or
+for three of them in `make test`, dying there. A death is an exception that nothing in the product catches: what was not
+committed is lost, as with SIGKILL. The restart by the simulated schedulers is in test_faults.py; the real process,
+which is killed by a signal, in tests/integration/remediator/test_killed_anywhere.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.unit.remediator import test_canary_job
 from tests.unit.remediator.fake_slurm import FakeSlurm
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, JOB, RUN, Cluster, FakeClock
 from tests.unit.remediator.simulated_ray import SimulatedRayDriver
-from tests.unit.remediator.simulation import Crash, Simulation
+from tests.unit.remediator.simulation import Crash, Simulation, kills, spread
 from tests.unit.remediator.test_limits import Nodes
 from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
 from trainwarden.clients.slurm.client import ControlResult, SlurmClient
@@ -453,11 +453,10 @@ PATHS: dict[str, Callable[[Path], Acting]] = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.slow
+@kills
 @pytest.mark.timeout(3600)
 def test_a_process_that_is_killed_at_any_point_leaves_a_path_that_is_finished_once(
-    path: str, every: int, tmp_path: Path
+    path: str, kills: int | None, tmp_path: Path
 ) -> None:
     clean = PATHS[path](tmp_path / "clean")
     clean.act()
@@ -468,7 +467,7 @@ def test_a_process_that_is_killed_at_any_point_leaves_a_path_that_is_finished_on
     begin = len(begun.points)
     count = len(clean.points) - begin
     assert count > 5
-    for number in range(begin, len(clean.points), every if count > 20 else 1):
+    for number in (begin + each for each in spread(count, kills)):
         made = PATHS[path](tmp_path / "dying")
         made.crash_at = number
         made.act()

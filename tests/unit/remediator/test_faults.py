@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS
-from tests.unit.remediator.simulation import Make, Simulation
+from tests.unit.remediator.simulation import Make, Simulation, kills, spread
 from trainwarden_remediator.drivers.driver import Absent, JobState
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, State
@@ -40,16 +41,15 @@ def test_a_broken_run_is_restarted_once_and_found_recovered(make: Make, two_phas
 
 @both_kinds
 @pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.slow
+@kills
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
-    make: Make, two_phase: bool, fault: str, every: int
+    make: Make, two_phase: bool, fault: str, kills: int | None
 ) -> None:
     """S1, S5: before and after every commit and every call."""
     clean = make(two_phase=two_phase)
     clean.settle()
     assert len(clean.points) > 20
-    for point in range(0, len(clean.points), every):
+    for point in spread(len(clean.points), kills):
         simulation = make(two_phase=two_phase)
         simulation.crash_at = point
         simulation.driver.faults = [fault, fault]
@@ -62,29 +62,31 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
 
 
 @both_kinds
-@pytest.mark.slow
-def test_kill_9_twice_around_the_calls_still_leads_to_exactly_one_start(make: Make, two_phase: bool) -> None:
+@kills
+def test_kill_9_twice_around_the_calls_still_leads_to_exactly_one_start(
+    make: Make, two_phase: bool, kills: int | None
+) -> None:
     clean = make(two_phase=two_phase)
     clean.settle()
     calls = [index for index, name in enumerate(clean.points) if name.endswith(" call")]
-    for first in calls:
-        for later in (1, 3, 6):
-            simulation = make(two_phase=two_phase)
-            simulation.crash_at = first
-            simulation.tick(8)
-            assert simulation.crashes == 1
-            simulation.crash_at = len(simulation.points) + later
-            incidents = simulation.settle()
-            assert simulation.our_starts == [0]
-            assert [incident.state for incident in incidents] == [State.DONE]
-            assert simulation.cluster.violations == []
+    pairs = list(itertools.product(calls, (1, 3, 6)))
+    for first, later in (pairs[each] for each in spread(len(pairs), kills)):
+        simulation = make(two_phase=two_phase)
+        simulation.crash_at = first
+        simulation.tick(8)
+        assert simulation.crashes == 1
+        simulation.crash_at = len(simulation.points) + later
+        incidents = simulation.settle()
+        assert simulation.our_starts == [0]
+        assert [incident.state for incident in incidents] == [State.DONE]
+        assert simulation.cluster.violations == []
 
 
 @both_kinds
 @pytest.mark.parametrize("first", ["lost reply", "late", "twice", "dropped", "said yes, did nothing"])
 @pytest.mark.parametrize(
     "second",
-    ["none", "late", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("lost reply", "twice", "dropped"))],
+    ["none", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("late", "lost reply", "twice", "dropped"))],
 )
 def test_a_lying_scheduler_still_starts_the_job_exactly_once(
     make: Make, two_phase: bool, first: str, second: str
@@ -330,19 +332,19 @@ def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: b
     assert simulation.our_starts == [0]
 
 
-@pytest.mark.parametrize("when", range(12))
 @both_kinds
-@pytest.mark.slow
-def test_a_cancelled_job_is_never_revived(make: Make, two_phase: bool, when: int) -> None:
+@kills
+def test_a_cancelled_job_is_never_revived(make: Make, two_phase: bool, kills: int | None) -> None:
     """S4: whenever its user cancels it."""
-    simulation = make(two_phase=two_phase)
-    simulation.tick(when)
-    before = list(simulation.our_starts)
-    simulation.cluster.cancel()
-    simulation.settle()
-    assert simulation.cluster.violations == []
-    assert simulation.our_starts == before
-    assert simulation.cluster.state is JobState.CANCELLED
+    for when in spread(12, kills):
+        simulation = make(two_phase=two_phase)
+        simulation.tick(when)
+        before = list(simulation.our_starts)
+        simulation.cluster.cancel()
+        simulation.settle()
+        assert simulation.cluster.violations == [], when
+        assert simulation.our_starts == before, when
+        assert simulation.cluster.state is JobState.CANCELLED, when
 
 
 @both_kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.remediator.simulated_cluster import DOUBT_SECONDS, ENDING_TICKS, RUN
-from tests.unit.remediator.simulation import Make, Simulation
+from tests.unit.remediator.simulation import Make, Simulation, kills, spread
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob, Shape
 from trainwarden_remediator.incidents.incident import Action, State
 from trainwarden_remediator.store.exclusions import Exclusion
@@ -49,11 +49,10 @@ def test_a_run_comes_back_once_as_a_new_job(make: Make, shape: Shape, crashed: b
 @both_shapes
 @pytest.mark.parametrize("crashed", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["hung", "crashed"])
 @pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.slow
+@kills
 @pytest.mark.timeout(1200)
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
-    make: Make, shape: Shape, crashed: bool, fault: str, every: int
+    make: Make, shape: Shape, crashed: bool, fault: str, kills: int | None
 ) -> None:
     """S1, S2, S5: before and after every commit and every call."""
     clean = make(shape=shape)
@@ -61,7 +60,7 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
         clean.cluster.crash()
     clean.settle(hurry=True)
     assert len(clean.points) > 20
-    for point in range(0, len(clean.points), every):
+    for point in spread(len(clean.points), kills):
         simulation = make(shape=shape)
         simulation.crash_at = point
         simulation.driver.faults = [fault, fault, fault]
@@ -115,16 +114,17 @@ def test_the_next_job_waits_until_the_old_one_is_gone_however_long_that_takes(ma
 
 
 @both_shapes
-@pytest.mark.parametrize("when", range(12))
-def test_a_user_who_cancels_has_the_last_word(make: Make, shape: Shape, when: int) -> None:
+@kills
+def test_a_user_who_cancels_has_the_last_word(make: Make, shape: Shape, kills: int | None) -> None:
     """S4, but where the job is being ended already: then there is nothing left to cancel."""
-    simulation = make(shape=shape)
-    simulation.tick(when)
-    simulation.cluster.cancel()
-    simulation.settle()
-    assert simulation.cluster.violations == []
-    if simulation.cluster.over:
-        assert simulation.cluster.state in (JobState.CANCELLED, JobState.ENDING)
+    for when in spread(12, kills):
+        simulation = make(shape=shape)
+        simulation.tick(when)
+        simulation.cluster.cancel()
+        simulation.settle()
+        assert simulation.cluster.violations == [], when
+        if simulation.cluster.over:
+            assert simulation.cluster.state in (JobState.CANCELLED, JobState.ENDING), when
 
 
 @both_shapes
