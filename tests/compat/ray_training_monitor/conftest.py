@@ -15,6 +15,7 @@ import pytest
 
 from tests.ray.head import Head
 from tests.ray.kubectl import write_kubectl
+from tests.session import shared
 from tests.waiting import wait_until
 from trainwarden.ray import get_current_step
 
@@ -105,8 +106,13 @@ def unique(name: str) -> str:
 
 @pytest.fixture(scope="session")
 def failed_job(head: Head) -> str:
-    """A job that has failed, after three steps."""
-    job = head.submit("for n in 1 2 3; do echo step: $n loss: 0.5; done; exit 3", submission_id=unique("failed"))
+    """A job that has failed, after three steps; one for all workers."""
+
+    def submit(folder: Path) -> None:
+        entrypoint = "for n in 1 2 3; do echo step: $n loss: 0.5; done; exit 3"
+        (folder / "id").write_text(head.submit(entrypoint, submission_id=unique("failed")))
+
+    job = (shared("failed-ray-job", submit) / "id").read_text()
     wait_until(lambda: head.state(job) == "FAILED", "it fails")
     return job
 
