@@ -39,7 +39,7 @@ def _processes_that_name(folder: Path) -> list[str]:
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize(
     "scenario",
-    ["hang", "none", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("crash", "oom", "kill9", "nan"))],
+    ["hang", "oom", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("crash", "none", "kill9", "nan"))],
 )
 def test_the_outcome_is_the_promised_one_and_nothing_is_left_behind(scenario: str, tmp_path: Path) -> None:
     _check_promise(_demo(scenario, tmp_path), scenario, tmp_path)

@@ -15,7 +15,7 @@ from trainwarden.stack.processes import of_attempt
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(540)]
 
 
-@pytest.mark.nightly  # the demo restarts after a crash; after a kill -9, test_up_plain_scripts.py
+@pytest.mark.nightly  # test_up_plain_scripts.py does so without the library
 def test_a_killed_training_is_restarted(up: Callable[..., Up], tmp_path: Path) -> None:
     job = up("--", *training(tmp_path, 200))
     job.wait(lambda: job.step() > 60)
@@ -24,6 +24,7 @@ def test_a_killed_training_is_restarted(up: Callable[..., Up], tmp_path: Path) -
     assert len(starts(tmp_path)) == 2
 
 
+@pytest.mark.nightly  # tests/slurm/test_restart.py pages as well
 def test_a_limit_of_restarts_is_exact_and_then_a_person_is_paged(up: Callable[..., Up], tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     policy = tmp_path / "twice.yaml"

@@ -47,6 +47,7 @@ def test_a_script_that_prints_steps_and_hangs_is_found_and_restarted(up: Callabl
     assert state(job) == "succeeded"
 
 
+@pytest.mark.nightly
 def test_a_script_that_hangs_before_its_first_step_is_found_in_the_time_that_was_asked_for(
     up: Callable[..., Up], tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_failing_command_ends_with_its_own_status_and_is_not_restarted_where_t
     assert "Not judged: a hang before the first step" in job.text
 
 
+@pytest.mark.nightly
 def test_a_stopped_command_without_the_library_is_found_by_its_silence(up: Callable[..., Up], tmp_path: Path) -> None:
     flag = tmp_path / "second"
     script = f"echo $$ > {tmp_path / 'pid'}; if [ -e {flag} ]; then exit 0; fi; touch {flag}; while :; do sleep 1; done"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.e2e.running import Up, training
 from tests.waiting import wait_until
 from trainwarden.stack import up as stack
@@ -18,8 +19,8 @@ from trainwarden.stack.ports import free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(540)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
+@cases(
+    "arguments, named",
     [
         (["--"], "no command"),
         (["--", "/nonexistent/program"], "/nonexistent/program"),
@@ -37,7 +38,7 @@ def test_what_cannot_be_is_refused_by_name_before_anything_starts(
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("run_id", ["a/b", "..", "a..b", "a\nb", ""])
+@cases("run_id", ["a/b", "..", "a..b", "a\nb", ""])
 def test_a_run_id_that_could_leave_its_folder_is_refused(
     tmp_path: Path, tools: Tools, capsys: pytest.CaptureFixture[str], run_id: str
 ) -> None:
