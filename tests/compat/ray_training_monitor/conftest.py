@@ -118,15 +118,17 @@ def failed_job(head: Head) -> str:
 
 
 @pytest.fixture(scope="session")
-def standing_job(head: Head) -> Iterator[str]:
-    """A job that holds a GPU and prints much, and no step after the seventh."""
-    job = head.submit(
-        "echo step: 7 loss: 0.5; while true; do echo still here; sleep 0.5; done",
-        submission_id=unique("stands"), entrypoint_num_gpus=1,
-    )  # fmt: skip
+def standing_job(head: Head) -> str:
+    """A job that holds a GPU and prints much, and no step after the seventh; one for all workers."""
+
+    def submit(folder: Path) -> None:
+        entrypoint = "echo step: 7 loss: 0.5; while true; do echo still here; sleep 0.5; done"
+        job = head.submit(entrypoint, submission_id=unique("stands"), entrypoint_num_gpus=1)
+        (folder / "id").write_text(job)
+
+    job = (shared("standing-ray-job", submit) / "id").read_text()
     wait_until(lambda: head.state(job) == "RUNNING", "it has its GPU")
-    yield job
-    head.end(job)
+    return job
 
 
 @dataclass(frozen=True)
