@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,8 @@ FAMILIES = (
     "variables",
 )  # fmt: skip
 PROCESSES = ("exec_statuses",)
-_HOME = "/home/user"
+# What ends and tidies up after the tests goes by these.
+_OF_THE_TESTS = ("PATH", "PYTHONPATH", "TMPDIR", "TRAINWARDEN_TEST_SESSION")
 _REMEDY = "The contract has changed: run `make contracts`, read the diff, and write a line in CHANGELOG.md.\n"
 
 
@@ -43,14 +45,16 @@ def difference(name: str, expected: Sequence[str], found: Sequence[str]) -> str:
 @contextlib.contextmanager
 def plain_environment() -> Iterator[None]:
     """Take away what a machine, a job or a user's settings would add to defaults."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    variables = {**kept, "HOME": _HOME, "TZ": "UTC"}
-    with mock.patch.dict(os.environ, variables, clear=True):
+    kept = {name: os.environ[name] for name in _OF_THE_TESTS if name in os.environ}
+    with (
+        tempfile.TemporaryDirectory() as home,
+        mock.patch.dict(os.environ, {**kept, "HOME": home, "TZ": "UTC"}, clear=True),
+    ):
         yield
 
 
 def anywhere(text: str) -> str:
     """Return a text without what depends on the machine: the folder of states, the host's name."""
-    for folder in (f"{_HOME}/.local/state/trainwarden", "/var/lib/trainwarden"):
+    for folder in (f"{os.environ['HOME']}/.local/state/trainwarden", "/var/lib/trainwarden"):
         text = text.replace(folder, "<state>")
     return text.replace(os.uname().nodename, "<host>")
