@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from tests.compat.slurm_log_monitor.decisions import restarts, restarts_in_all
+from tests.compat.slurm_log_monitor.decisions import ERROR_TYPES, restarts, restarts_in_all
 from tests.compat.slurm_log_monitor.user import until
 from trainwarden.record.clock import to_iso
 from trainwarden.stack.ports import free_ports
@@ -270,3 +270,21 @@ def test_a_signal_of_the_users_own_file_is_restarted_by_its_name(user: User) -> 
     mine = user.file("mine.yaml", "class_name: SelectiveRestartPolicy\nrestart_on_signals: [card_lost]\n")
     assert restarts(mine, "crash", "license", signal="card_lost")
     assert not restarts(mine, "crash", "license", signal="late")
+
+
+def test_every_name_of_an_error_type_a_subsystem_and_a_signal_is_known_to_a_policy(user: User) -> None:
+    lists = {
+        "restart_on_error_types": [
+            kind for kind in ERROR_TYPES if kind not in {"oom", "exception", "torch", "cancelled"}
+        ],
+        "exclude_error_types": ["oom", "exception", "torch"],
+        "restart_on_subsystems": ["distributed", "slurm", "cuda", "cpu"],
+        "restart_on_signals": [
+            *("cuda_hang", "deadlock", "nccl_error", "nccl_timeout", "nccl_collective_fail", "communication_error"),
+            *("processgroup_timeout", "watchdog_timeout", "loss_nan", "gradient_nan", "cuda_oom", "cpu_oom"),
+            *("torch_error", "python_exception"),
+        ],
+    }
+    mine = user.file("mine.yaml", yaml.safe_dump({"class_name": "SelectiveRestartPolicy", **lists}))
+    status, said = user.check_policy(mine)
+    assert (status, [line for line in said.splitlines() if "mine.yaml" in line]) == (0, [])

@@ -21,7 +21,7 @@ WILL = {
         *("hang", "deadlock"),
         *("nccl", "nccl_timeout"),
         *("communication", "distributed_timeout"),
-        "watchdog_timeout",
+        *("watchdog_timeout", "node_failure"),
     },
     "megatron_aggressive": {
         *("hang", "deadlock", "nccl", "nccl_timeout", "communication", "distributed_timeout", "watchdog_timeout"),
@@ -29,10 +29,11 @@ WILL = {
     },
     "megatron_conservative": {"hang", "nccl_timeout", "distributed_timeout", "watchdog_timeout"},
 }
-WILL_NOT = {
-    "megatron_transient": {"oom", *CODE_BUGS, "numerical_instability"},
-    "megatron_aggressive": {"oom", *CODE_BUGS},
-    "megatron_conservative": {"oom", *CODE_BUGS, "numerical_instability", "slurm_failure", "unknown"},
+PERMANENT = {"oom", "host_oom", *CODE_BUGS, "configuration", "model_creation"}
+WILL_NOT: dict[str, set[str | None]] = {
+    "megatron_transient": {*PERMANENT, "numerical_instability", "unknown", None},
+    "megatron_aggressive": {*PERMANENT},
+    "megatron_conservative": {*PERMANENT, "numerical_instability", "nccl", "slurm_failure", "unknown", None},
 }
 # A failure that each policy restarts, so that its limit is what ends the restarts.
 LIMITS = {
@@ -51,7 +52,7 @@ LIMITS = {
 
 
 def test_default_restarts_on_all_crashes_and_stalls_and_not_on_success() -> None:
-    kinds = (None, "unknown", *WILL["megatron_aggressive"], *WILL_NOT["megatron_transient"])
+    kinds = ("unknown", *WILL["megatron_aggressive"], *WILL_NOT["megatron_transient"])
     assert [kind for kind in kinds if not restarts("default", "crash", kind)] == []
     assert [kind for kind in kinds if not restarts("default", "stall", kind)] == []
     assert not restarts("default", "success")

@@ -115,9 +115,9 @@ def jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "exporter": [sys.executable, "-m", "trainwarden_exporter", *flags],
     }
     started = []
-    for name, each in services.items():
+    for name, argv in services.items():
         with (made.folder / f"{name}.log").open("wb") as log:
-            started.append(subprocess.Popen(each, env=cluster.environment, stdout=log, stderr=log))
+            started.append(subprocess.Popen(argv, env=cluster.environment, stdout=log, stderr=log))
     try:
         made.submit("waiting", "exit 0", "--hold")
         for name, end in {"good": "exit 0", "bad": "exit 1", "unwanted": "exit 0", "lost": "exit 0"}.items():

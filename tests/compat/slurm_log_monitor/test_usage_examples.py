@@ -96,5 +96,8 @@ def test_monitor_only_restarts_nothing_and_the_log_is_judged_all_the_same(user: 
 
 def test_monitor_only_is_also_the_policy_none(user: User) -> None:
     modes = ("crash", "stall", "timeout", "success")
-    assert [(mode, kind) for mode in modes for kind in ERROR_TYPES if restarts("none", mode, kind)] == []
+    names = ("none", "observe")
+    assert [
+        (name, mode, kind) for name in names for mode in modes for kind in ERROR_TYPES if restarts(name, mode, kind)
+    ] == []
     assert user.replay(NCCL, "none")["now"] == "none"

@@ -104,38 +104,6 @@ def test_error_type_subsystem_signal_and_default_decide_in_this_order(
 
 
 @pytest.mark.parametrize(
-    ("policy", "failure", "action"),
-    [
-        ("megatron_transient", AlertedFailure("crash", "communication"), Action.RESTART),
-        ("megatron_transient", AlertedFailure("crash", "nccl_timeout"), Action.RESTART),
-        ("megatron_transient", AlertedFailure("crash", "node_failure"), Action.RESTART),
-        ("megatron_transient", AlertedFailure("crash", "unknown"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "oom"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "host_oom"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "exception"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "torch"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "numerical_instability"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "configuration"), Action.NONE),
-        ("megatron_transient", AlertedFailure("crash", "model_creation"), Action.NONE),
-        ("megatron_transient", AlertedFailure("stall", "hang"), Action.RESTART),
-        ("megatron_transient", AlertedFailure("timeout", "hang"), Action.RESTART),
-        ("megatron_conservative", AlertedFailure("crash", "nccl"), Action.NONE),
-        ("megatron_conservative", AlertedFailure("crash", "nccl_timeout"), Action.RESTART),
-        ("megatron_conservative", AlertedFailure("stall", "hang"), Action.RESTART),
-        ("megatron_conservative", AlertedFailure("timeout", "hang"), Action.NONE),
-        ("megatron_aggressive", AlertedFailure("crash", "numerical_instability"), Action.RESTART),
-        ("megatron_aggressive", AlertedFailure("crash", "oom"), Action.NONE),
-        ("default", AlertedFailure("crash", "oom"), Action.RESTART),
-        *[("observe", AlertedFailure(mode, "hang"), Action.NONE) for mode in MODES],
-        *[(name, AlertedFailure("success"), Action.NONE) for name in ("default", "megatron_aggressive")],
-    ],
-)
-def test_the_shipped_policies_do_what_their_names_promise(policy: str, failure: AlertedFailure, action: Action) -> None:
-    assert decided(failure, History({}), load_policy(policy), 0).action is action
-
-
-@pytest.mark.parametrize(
     ("failure", "reason"),
     [
         (

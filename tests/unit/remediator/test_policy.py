@@ -30,16 +30,6 @@ policies:
 """
 
 
-def test_a_policy_that_users_have_already_is_read_unchanged(tmp_path: Path) -> None:
-    path = tmp_path / "my_policy.yaml"
-    path.write_text(FROM_A_USER)
-    policy = load_policy(str(path))
-    assert policy.name == "my_policy"
-    assert policy.rules["crash"].max_retries == 5
-    assert policy.rules["crash"].restart_on_error_types == ["nccl", "nccl_timeout"]
-    assert "stall" not in policy.rules
-
-
 def test_every_shipped_policy_is_valid_and_answers_every_mode() -> None:
     megatron = ["megatron_aggressive", "megatron_conservative", "megatron_transient"]
     assert shipped() == ["canary", "default", *megatron, "none", "observe"]
@@ -55,18 +45,6 @@ def test_cancelled_in_a_policy_gets_a_warning(tmp_path: Path) -> None:
     assert ["cancelled" in warning for warning in load_policy(str(path)).warnings()] == [True]
     path.write_text(yaml.safe_dump({"policies": [entry(**SELECTIVE, restart_on_signals=["cancelled"])]}))
     assert ["cancelled" in warning for warning in load_policy(str(path)).warnings()] == [True]
-
-
-def test_every_name_that_earlier_tools_gave_is_known(tmp_path: Path) -> None:
-    path = tmp_path / "p.yaml"
-    lists: dict[str, Any] = {
-        "restart_on_error_types": ["watchdog_timeout", "nccl_collective", "timeout", "deadlock", "slurm_failure"],
-        "exclude_error_types": ["torch", "oom", "exception", "numerical_instability"],
-        "restart_on_subsystems": ["distributed", "slurm", "cuda", "cpu"],
-        "restart_on_signals": ["cuda_hang", "nccl_error", "processgroup_timeout", "communication_error", "loss_nan"],
-    }
-    path.write_text(yaml.safe_dump({"policies": [entry(**SELECTIVE, **lists)]}))
-    assert load_policy(str(path)).warnings() == []
 
 
 def test_a_name_of_the_user_s_own_is_allowed_and_warned_of(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One file for monitoring and restarts, and what a user's own signal advises."""
+"""What a user's own signal advises."""
 
 from __future__ import annotations
 
@@ -9,31 +9,9 @@ import pytest
 
 from tests.cases import cases
 from trainwarden.cli import main
-from trainwarden.signals.pack import load_pack
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-JOINT = """
-defaults:
-  - /monitoring: megatron_production
-  - /restart: megatron_transient
-  - _self_
-inactivity_threshold_seconds: 77
-log_signals: [{name: luck, pattern: out of luck, state: CrashState}]
-policies:
-  - mode: crash
-    implementation: {class_name: AlwaysRestartPolicy, max_retries: 9}
-"""
-
-
-def test_a_file_for_monitoring_and_restarts_is_a_pack_without_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "joint.yaml"
-    path.write_text(JOINT)
-    pack = load_pack(path)
-    assert pack.warnings == ()
-    assert {"luck", "nccl_timeout"} <= {signal.name for signal in pack.signals}
-    assert pack.inactivity_threshold_seconds == 77
 
 
 @cases(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.cases import cases
 from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, decide
 from trainwarden_remediator.decide.verdict import Wait
 from trainwarden_remediator.errors import ConfigError
@@ -17,6 +18,8 @@ from trainwarden_remediator.policies.policy_file import Implementation
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.seed("Monitoring and Automatic Restart", "Configuration Reference")
 
 NETWORK = ["hang", "nccl_timeout", "distributed_timeout", "watchdog_timeout"]
 
@@ -114,7 +117,7 @@ def entries(rules: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"mode": mode, "implementation": rule} for mode, rule in rules.items()]
 
 
-@pytest.mark.parametrize("name", FILES)
+@cases("name", FILES)
 def test_each_file_of_a_real_project_decides_as_it_did_there(tmp_path: Path, name: str) -> None:
     policy = load_policy(write(tmp_path / f"{name}.yaml", {"policies": entries(FILES[name])}))
     for mode in ("crash", "stall", "timeout", "success"):
@@ -139,7 +142,7 @@ def test_the_words_of_the_file_begin_the_reason_and_the_facts_follow(tmp_path: P
     assert reason("success", "") == "done (policy p never restarts after a success)"
 
 
-@pytest.mark.parametrize("words", ["a" * 201, "", 3])
+@cases("words", ["a" * 201, "", 3])
 def test_the_words_are_bounded(tmp_path: Path, words: object) -> None:
     rule = {"class_name": "AlwaysRestartPolicy", "reason": words}
     with pytest.raises(ConfigError, match=r"policies\[0\].implementation.reason: "):
@@ -153,7 +156,7 @@ def test_the_words_are_one_printable_line_and_no_template(tmp_path: Path) -> Non
     assert reason.startswith("once more  [31m{0.__class__} ${oc.env:HOME} %s (policy p ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "said"),
     [
         ({**always(1, "r"), "stop_reason": "s"}, "AlwaysRestartPolicy does not read stop_reason"),
@@ -180,7 +183,7 @@ def test_a_mistake_in_a_bare_class_is_named_with_its_line(tmp_path: Path) -> Non
         load_policy(str(path))
 
 
-@pytest.mark.parametrize("key", ["restart_policies", "restart"])
+@cases("key", ["restart_policies", "restart"])
 def test_the_policies_of_a_whole_project_file_are_found_under_its_own_key(tmp_path: Path, key: str) -> None:
     listed = entries(FILES["default"])
     document = {
@@ -202,7 +205,7 @@ def composed(folder: Path, *defaults: object, **own: object) -> dict[str, Implem
 OWN = {"policies": entries({"crash": always(1, "own")})}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("defaults", "own", "crash", "stall"),
     [
         (["base"], {}, 7, 8),
@@ -238,7 +241,7 @@ def test_a_list_that_chooses_no_policy_restarts_nothing_with_a_warning(tmp_path:
     assert own.rules["crash"].max_retries == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
     [
         {"defaults": [{"/restrat": "megatron_transient"}]},
