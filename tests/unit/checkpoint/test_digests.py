@@ -160,10 +160,8 @@ def no_niceness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
 
 
-def test_a_thousand_files_with_digests_cost_eight_short_reads_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shards = {f"rank-{rank}.pkl": b"\7" * 50_000 for rank in range(1000)}
+def test_many_files_with_digests_cost_eight_short_reads_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = {f"rank-{rank}.pkl": b"\7" * 50_000 for rank in range(200)}
     folder = write(tmp_path / "step_10", shards)
     write_manifest(str(folder))
     opened: list[int] = []
@@ -180,5 +178,5 @@ def test_a_thousand_files_with_digests_cost_eight_short_reads_each(
     monkeypatch.setattr(os, "open", count(opened, os.open))
     monkeypatch.setattr(os, "pread", count(read, os.pread))
     assert verify(folder).answer == "complete"
-    assert len(opened) <= 2 * 1000 + 1
-    assert sum(read) <= 1000 * (8 * 4096 + 1024) + manifest_path(folder).stat().st_size
+    assert len(opened) <= 2 * 200 + 1
+    assert sum(read) <= 200 * (8 * 4096 + 1024) + manifest_path(folder).stat().st_size

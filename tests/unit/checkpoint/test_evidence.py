@@ -275,11 +275,9 @@ def test_no_owner_vouches_for_what_cannot_be_read(plain: Path, monkeypatch: pyte
     assert verify(plain, trust="complete").answer == "unverifiable"
 
 
-def test_a_thousand_shards_cost_one_open_and_a_few_short_reads_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_shards_cost_one_open_and_a_few_short_reads_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     item = formats.torch_file(data=100)
-    shards = {f"__{rank}_0.distcp": item * 20 for rank in range(1000)}
+    shards = {f"__{rank}_0.distcp": item * 20 for rank in range(200)}
     metadata = formats.dcp_metadata({name: len(data) for name, data in shards.items()}, pieces=20)
     folder = write(tmp_path / "step-10", {".metadata": metadata, **shards})
     opened: list[str] = []
@@ -298,9 +296,9 @@ def test_a_thousand_shards_cost_one_open_and_a_few_short_reads_each(
     monkeypatch.setattr(os, "open", count_open)
     monkeypatch.setattr(os, "pread", count_read)
     assert verify(folder).answer == "complete"
-    assert len(opened) == 1001
-    assert sum(read) - len(metadata) <= 1000 * 128
-    assert len(read) <= 1001 + 1000 * 6
+    assert len(opened) == 201
+    assert sum(read) - len(metadata) <= 200 * 128
+    assert len(read) <= 201 + 200 * 6
 
 
 def test_a_file_that_is_kept_open_is_opened_once_and_closed(tmp_path: Path) -> None:
