@@ -82,10 +82,10 @@ class Head:
                 start_new_session=True,
             )
 
-        def log() -> str:
+        def expected() -> str:
             return f"a head with its GPUs\n{(self.folder / 'head.log').read_text(errors='replace')}"
 
-        wait_until(lambda: f"/{GPUS}.0 GPU" in self.status(), log, timeout=180)
+        wait_until(lambda: f"/{GPUS}.0 GPU" in self.status(), expected, timeout=180)
 
     def stop(self) -> None:
         """End every process that it started, jobs and the watchdogs that Ray gives them too."""

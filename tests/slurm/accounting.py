@@ -19,7 +19,7 @@ from trainwarden.stack.debian import unpack
 from trainwarden.stack.ports import free_ports
 
 if TYPE_CHECKING:
-    from tests.slurm.cluster import Cluster
+    from tests.slurm.cluster import Cluster, OwnCluster
 
 # With what they need of SLURM and munge, for the reason that `tests.slurm.programs` has.
 PACKAGES = (
@@ -73,7 +73,7 @@ class Accounting:
             "AccountingStoragePass": f"{folder}/munge.sock",  # that is what it means with munge
         }
 
-    def start(self, cluster: Cluster) -> None:
+    def start(self, cluster: OwnCluster) -> None:
         """Start both, of which munged must listen, and register the cluster."""
         password = secrets.token_hex(16)
         self._start_database(cluster, password)
@@ -91,12 +91,12 @@ class Accounting:
         configuration.write_text(text, encoding="utf-8")
         self.start_slurmdbd(cluster)
 
-    def start_slurmdbd(self, cluster: Cluster) -> None:
+    def start_slurmdbd(self, cluster: OwnCluster) -> None:
         """Start slurmdbd alone, and wait until it answers and has the cluster."""
         cluster.spawn("slurmdbd", self.programs, "slurmdbd", "-D")
         wait_until(lambda: _registered(cluster), lambda: f"slurmdbd answers\n{cluster.logs()}")
 
-    def _start_database(self, cluster: Cluster, password: str) -> None:
+    def _start_database(self, cluster: OwnCluster, password: str) -> None:
         data, files = cluster.folder / "database", self.programs.root / "usr/share/mysql"
         data.mkdir()
         options = [

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import Cluster, OwnCluster
 from tests.waiting import wait_until
 
 
@@ -77,7 +77,7 @@ def exporter(folder: Path, *arguments: str) -> Iterator[Exporter]:
 
 
 @contextmanager
-def stopped(cluster: Cluster) -> Iterator[None]:
+def stopped(cluster: OwnCluster) -> Iterator[None]:
     """slurmctld stands still while the block runs."""
     os.kill(cluster.slurmctld, signal.SIGSTOP)
     try:

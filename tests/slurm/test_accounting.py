@@ -9,7 +9,7 @@ import pytest
 
 from tests.slurm.accounting import Accounting, find_accounting_programs
 from tests.slurm.acting_remediator import ActingRemediator, Training
-from tests.slurm.cluster import Cluster, running_cluster
+from tests.slurm.cluster import OwnCluster, running_cluster
 from tests.slurm.programs import Programs
 from tests.waiting import wait_until
 from trainwarden.stack.debian import PackagesUnavailable
@@ -22,7 +22,7 @@ _FORGOTTEN_SECONDS = 200.0
 
 
 @pytest.fixture(scope="module")
-def accounted(slurm_programs: Programs) -> Iterator[Cluster]:
+def accounted(slurm_programs: Programs) -> Iterator[OwnCluster]:
     """A cluster with accounting, whose controller forgets jobs as early as it can."""
     try:
         accounting = Accounting(find_accounting_programs())
@@ -35,7 +35,7 @@ def accounted(slurm_programs: Programs) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def acting(accounted: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+def acting(accounted: OwnCluster, tmp_path: Path) -> Iterator[ActingRemediator]:
     """The remediator on that cluster."""
     made = ActingRemediator(accounted, tmp_path / "state")
     try:
@@ -88,7 +88,9 @@ def test_each_end_is_found_and_what_failed_pages_at_once(acting: ActingRemediato
         assert acting.store.calls.of_job("slurm", str(training.job_id)) == []
 
 
-def test_a_failure_that_slurmdbd_hears_of_late_pages_once_it_has(acting: ActingRemediator, accounted: Cluster) -> None:
+def test_a_failure_that_slurmdbd_hears_of_late_pages_once_it_has(
+    acting: ActingRemediator, accounted: OwnCluster
+) -> None:
     """It is down while the job ends and is forgotten: until it is back the end is unknown, and nothing is closed."""
     training = submit(acting, "late", "--nodelist=n3")
     assert accounted.run("sacct", "--noheader", f"--jobs={training.job_id}")

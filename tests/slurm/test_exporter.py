@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster, running_cluster
+from tests.slurm.cluster import OwnCluster, running_cluster
 from tests.slurm.exported_cluster import Exporter, exporter, stopped, without_munge
 from tests.slurm.programs import Programs
 from tests.waiting import wait_until
@@ -23,7 +23,7 @@ OTHERS = 'trainwarden_collector_success{collector="runs"}'
 
 
 @pytest.fixture(scope="module")
-def owned(slurm_programs: Programs) -> Iterator[Cluster]:
+def owned(slurm_programs: Programs) -> Iterator[OwnCluster]:
     """A cluster whose nodes may be drained; slurmctld believes that two of them have four GPUs."""
     with running_cluster(slurm_programs) as started:
         started.run("scontrol", "update", "nodename=n1,n2", "gres=gpu:4")
@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def seen(owned: Cluster, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
+def seen(owned: OwnCluster, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
     """An exporter that looks four times a second."""
     with exporter(
         tmp_path_factory.mktemp("exporter"),
@@ -54,7 +54,7 @@ def seen(owned: Cluster, runs: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def script(owned: Cluster) -> Path:
+def script(owned: OwnCluster) -> Path:
     """A batch script that sleeps, or ends with the status it is given."""
     path = owned.folder / "job.sbatch"
     path.write_text('#!/bin/sh\n[ "$1" ] && exit "$1"\nexec sleep 600\n', encoding="utf-8")
@@ -62,7 +62,7 @@ def script(owned: Cluster) -> Path:
 
 
 @pytest.fixture(scope="module")
-def late(owned: Cluster, script: Path) -> int:
+def late(owned: OwnCluster, script: Path) -> int:
     """A job whose time is up; slurmctld notices within half a minute."""
     job_id = owned.submit(script, options=["--comment=trainwarden:late"])
     wait_until(owned.in_state(job_id, "RUNNING"), "the job runs")
@@ -75,7 +75,7 @@ def _state(run_id: str, job_id: int, state: str) -> str:
 
 
 @pytest.mark.usefixtures("late")
-def test_a_restart_is_seen_from_hold_to_the_next_start(owned: Cluster, seen: Exporter, script: Path) -> None:
+def test_a_restart_is_seen_from_hold_to_the_next_start(owned: OwnCluster, seen: Exporter, script: Path) -> None:
     job_id = owned.submit(script, options=["--comment=trainwarden:r1", "--nodes=2", "--gres=gpu:2", "--job-name=a b"])
     ids = f'run_id="r1",job_id="{job_id}"'
     page = seen.wait_for(
@@ -105,7 +105,7 @@ def test_a_restart_is_seen_from_hold_to_the_next_start(owned: Cluster, seen: Exp
 
 
 def test_a_users_hold_is_not_ours_and_a_job_without_a_mark_is_only_counted(
-    owned: Cluster, seen: Exporter, script: Path
+    owned: OwnCluster, seen: Exporter, script: Path
 ) -> None:
     held = owned.submit(script, options=["--comment=trainwarden:r2", "--hold"])
     unmarked = owned.submit(script, options=["--hold"])
@@ -120,7 +120,7 @@ def test_a_users_hold_is_not_ours_and_a_job_without_a_mark_is_only_counted(
     owned.run("scancel", str(held), str(unmarked), str(named))
 
 
-def test_a_job_that_fails_has_its_exit_status(owned: Cluster, seen: Exporter, script: Path) -> None:
+def test_a_job_that_fails_has_its_exit_status(owned: OwnCluster, seen: Exporter, script: Path) -> None:
     job_id = owned.submit(script, "3", options=["--comment=trainwarden:r4"])
     ids = f'run_id="r4",job_id="{job_id}"'
     seen.wait_for(
@@ -130,7 +130,7 @@ def test_a_job_that_fails_has_its_exit_status(owned: Cluster, seen: Exporter, sc
     )
 
 
-def test_a_drained_node_gives_the_reason(owned: Cluster, seen: Exporter) -> None:
+def test_a_drained_node_gives_the_reason(owned: OwnCluster, seen: Exporter) -> None:
     owned.run("scontrol", "update", "nodename=n3", "state=drain", 'reason=xid 79 on "gpu 2"\nState=FAKE')
     page = seen.wait_for('slurm_node_state{node="n3",state="drained"} 1.0', 'slurm_nodes{state="drained"} 1.0')
     assert re.search(r'slurm_node_drain_info{node="n3",reason="xid 79 on \\"gpu 2\\" State=FAKE",user="\w+"} 1.0', page)
@@ -142,7 +142,7 @@ def test_a_drained_node_gives_the_reason(owned: Cluster, seen: Exporter) -> None
 
 
 def test_the_ids_of_an_array_and_of_a_heterogeneous_job_are_those_of_squeue(
-    owned: Cluster, seen: Exporter, script: Path
+    owned: OwnCluster, seen: Exporter, script: Path
 ) -> None:
     array = owned.submit(script, options=["--array=3-4", "--comment=trainwarden:array"])
     parts = (
@@ -177,7 +177,7 @@ def test_the_ids_of_an_array_and_of_a_heterogeneous_job_are_those_of_squeue(
 
 
 def test_a_plain_job_that_is_watched_is_no_run_that_never_started(
-    owned: Cluster, seen: Exporter, runs: Path, script: Path, tmp_path: Path
+    owned: OwnCluster, seen: Exporter, runs: Path, script: Path, tmp_path: Path
 ) -> None:
     """TrainRunNeverStarted is about marked jobs without a record, and records without a heartbeat."""
     job_id = owned.submit(script, options=["--comment=trainwarden:plainly", f"--output={tmp_path}/out"])
@@ -194,7 +194,7 @@ def test_a_plain_job_that_is_watched_is_no_run_that_never_started(
     owned.run("scancel", str(job_id))
 
 
-def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: Cluster, seen: Exporter) -> None:
+def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: OwnCluster, seen: Exporter) -> None:
     seen.wait_for(f"{OURS} 1.0")
     with stopped(owned):
         seen.wait_for(f"{OURS} 0.0", f"{OTHERS} 1.0")
@@ -205,7 +205,7 @@ def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: C
     seen.wait_for(f"{OURS} 1.0", 'slurm_node_state{node="n3",state="idle"} 1.0')
 
 
-def test_a_munge_that_is_not_there_is_named(owned: Cluster, tmp_path: Path) -> None:
+def test_a_munge_that_is_not_there_is_named(owned: OwnCluster, tmp_path: Path) -> None:
     commands = without_munge(owned, tmp_path)
     with exporter(
         tmp_path, "--collector.slurm", f"--collector.slurm.bin-dir={commands}", "--collector.slurm.interval=1s"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.acting_remediator import ActingRemediator, Training
-from tests.slurm.cluster import NODES, Cluster, Job, running_cluster
+from tests.slurm.cluster import NODES, Cluster, Job, OwnCluster, running_cluster
 from tests.slurm.programs import Programs
 from tests.slurm.training_job import TrainingJob, submit
 from tests.waiting import wait_until
@@ -45,7 +45,7 @@ _LOST = frozenset(("down", "not_responding"))
 
 
 @pytest.fixture(scope="module")
-def losing_cluster(slurm_programs: Programs) -> Iterator[Cluster]:
+def losing_cluster(slurm_programs: Programs) -> Iterator[OwnCluster]:
     """A cluster whose controller notices soon that a node is lost."""
     with running_cluster(slurm_programs, {"SlurmdTimeout": str(DOWN_SECONDS)}) as started:
         yield started
@@ -68,7 +68,7 @@ class LostNodes:
 
 
 @pytest.fixture
-def acting(losing_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+def acting(losing_cluster: OwnCluster, tmp_path: Path) -> Iterator[ActingRemediator]:
     """The remediator on that cluster, whose nodes are all there again afterwards."""
     limits = Limits(exclude_nodes=ExcludeNodes())
     made = ActingRemediator(losing_cluster, tmp_path / "state", nodes=LostNodes(losing_cluster), limits=limits)
@@ -96,12 +96,12 @@ def lost_nodes(cluster: Cluster) -> list[str]:
     return [name for name, node in nodes(cluster).items() if node.state in _LOST]
 
 
-def lose_node(training: Training) -> str:
+def lose_node(cluster: OwnCluster, training: Training) -> str:
     """Kill all that lives on the node of a job, its daemon first, which else would report the end; return its name."""
     node = present(training).nodes
     assert node in NODES
-    training.cluster.kill(node)
-    training.cluster.kill_job(training.job_id)
+    cluster.kill(node)
+    cluster.kill_job(training.job_id)
     return node
 
 
@@ -112,21 +112,23 @@ def present(training: Training) -> Job:
     return job
 
 
-def started_once_elsewhere(acting: ActingRemediator, training: Training, lost: str) -> None:
+def started_once_elsewhere(cluster: OwnCluster, acting: ActingRemediator, training: Training, lost: str) -> None:
     """The run has one more start, on another node, also once the old node is there again."""
     job = present(training)
     assert (training.starts, job.state, job.restarts) == ([0, 1], "RUNNING", 1), acting.report()
     assert job.nodes in set(NODES) - {lost}, acting.report()
-    acting.cluster.start_node(lost)
-    acting.until(lambda: nodes(acting.cluster)[lost].state == "idle")
+    cluster.start_node(lost)
+    acting.until(lambda: nodes(cluster)[lost].state == "idle")
     assert (training.starts, present(training).nodes) == ([0, 1], job.nodes), acting.report()
 
 
-def test_a_run_whose_node_is_silent_is_restarted_once_and_away_from_it(acting: ActingRemediator) -> None:
+def test_a_run_whose_node_is_silent_is_restarted_once_and_away_from_it(
+    acting: ActingRemediator, losing_cluster: OwnCluster
+) -> None:
     """Its silence is noticed before SLURM takes the node for DOWN, which by default is after five minutes."""
     training = acting.submit("run-1")
     training.alerts = False
-    lost = lose_node(training)
+    lost = lose_node(losing_cluster, training)
     wait_until(lambda: lost_nodes(acting.cluster) == [lost], acting.report)
     training.alerts = True
     acting.until(lambda: acting.over(training) and len(training.starts) > 1, 200)
@@ -134,13 +136,15 @@ def test_a_run_whose_node_is_silent_is_restarted_once_and_away_from_it(acting: A
     assert incident.state is State.DONE, acting.report()
     assert f"away from {lost} (TrainSlurmNodeFailed)" in incident.reason
     assert f"ExcNodeList={lost}" in acting.cluster.run("scontrol", "show", "job", str(training.job_id))
-    started_once_elsewhere(acting, training, lost)
+    started_once_elsewhere(losing_cluster, acting, training, lost)
 
 
-def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(acting: ActingRemediator) -> None:
+def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(
+    acting: ActingRemediator, losing_cluster: OwnCluster
+) -> None:
     training = acting.submit("run-1")
     training.alerts = False
-    lost = lose_node(training)
+    lost = lose_node(losing_cluster, training)
     wait_until(lambda: present(training).restarts == 1, acting.report)
     training.alerts = True
     acting.until(lambda: acting.over(training) and len(training.starts) > 1, 200)
@@ -148,7 +152,7 @@ def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(acting: Ac
     [incident] = acting.incidents(training)
     assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
     assert "has been started again already, and not by the remediator" in incident.reason
-    started_once_elsewhere(acting, training, lost)
+    started_once_elsewhere(losing_cluster, acting, training, lost)
 
 
 def recorded(job: TrainingJob) -> set[Path]:
@@ -159,7 +163,7 @@ def recorded(job: TrainingJob) -> set[Path]:
 
 
 def test_two_attempts_that_live_at_once_are_seen_until_the_old_node_is_there_again(
-    acting: ActingRemediator, tmp_path: Path
+    losing_cluster: OwnCluster, tmp_path: Path
 ) -> None:
     """The daemon of the node is gone and the training on it is not: SLURM starts the run a second time beside it.
 
@@ -167,7 +171,7 @@ def test_two_attempts_that_live_at_once_are_seen_until_the_old_node_is_there_aga
     """
     if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("host names of their own are not allowed here")
-    cluster, runs, script = acting.cluster, tmp_path / "runs", tmp_path / "training.sbatch"
+    cluster, runs, script = losing_cluster, tmp_path / "runs", tmp_path / "training.sbatch"
     runs.mkdir()
     saving = f"export CHECKPOINTS={shlex.quote(str(tmp_path))}\nexec unshare"
     script.write_text(TRAINING.replace("exec unshare", saving), encoding="utf-8")

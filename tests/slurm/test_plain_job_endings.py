@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.slurm.cluster import OwnCluster
 from tests.slurm.plain_jobs import NCCL, ON, STEPS, UNTIL_MARKED, PlainJobs, watched_jobs
 from tests.slurm.programs import Programs
 from tests.slurm.watched_cluster import running_watched_cluster
@@ -159,6 +160,7 @@ def test_each_of_a_hundred_tasks_of_an_array_is_a_run_of_one_attempt(jobs: Plain
 
 def test_a_job_whose_node_is_lost_is_left_to_slurm_which_requeues_it(jobs: PlainJobs) -> None:
     cluster = jobs.watched.cluster
+    assert isinstance(cluster, OwnCluster)
     # It has the node for itself, where no other test has ended it.
     cluster.run("scancel", str(jobs.ids["displaced"]))
     jobs.submit("lost", STEPS + ON, "--nodelist=n2")

@@ -18,11 +18,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark
 # @ stands for the folder of the test.
 _SCRIPTS = {
     "success": STEPS + UNTIL_MARKED,
-    "oom": STEPS
-    + UNTIL_MARKED
-    + 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1\n',
     "hang": STEPS + FIRST + f"{{ {LOAD} sleep 3600; }}\n" + ON,
-    "nccl": STEPS + UNTIL_MARKED + FIRST + f"{{ {NCCL}; }}\n" + ON,
     # It leaves a good checkpoint, a torn one, and a folder whose layout promises nothing.
     "resumes": STEPS
     + UNTIL_MARKED
@@ -72,24 +68,6 @@ def test_a_job_that_is_cancelled_raises_no_alert(jobs: PlainJobs) -> None:
     assert metadata.reason == "cancelled through the scheduler"
     jobs.watched.wait_for_state("cancelled", "cancelled")
     assert "TrainRunFailed" not in jobs.watched.alerts_so_far("cancelled")
-
-
-def test_a_failure_that_needs_a_person_alerts_with_its_cause_and_restarts_nothing(
-    jobs: PlainJobs,
-) -> None:
-    jobs.watched.wait_for_alert("TrainRunFailed", "oom")
-    assert jobs.failure("oom") == "cuda_oom"
-    incident = jobs.watched.wait_for_incident("oom", failure_mode="crash")
-    assert incident["action"] != "restart"
-    job = jobs.watched.cluster.job(jobs.ids["oom"])
-    assert job is not None
-    assert (job.state, job.restarts) == ("FAILED", 0)
-
-
-def test_a_transient_failure_leads_to_one_restart_that_the_log_proves(jobs: PlainJobs) -> None:
-    jobs.came_back("nccl", "crash")
-    (incident,) = jobs.watched.incidents("nccl")
-    assert incident["alert"] == "TrainRunFailed"
 
 
 def test_a_restart_continues_from_the_newest_checkpoint_that_is_complete(jobs: PlainJobs) -> None:

@@ -39,6 +39,7 @@ def kept(cluster: Cluster, job_id: int) -> list[str]:
     return _KEPT.findall(cluster.run("scontrol", "show", "job", str(job_id)))
 
 
+@pytest.mark.seed("Monitoring and Automatic Restart", "Job Restart")
 def test_a_job_that_hangs_comes_back_as_it_was_and_says_what_it_replaces(
     acting: ActingRemediator, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_job_that_hangs_comes_back_as_it_was_and_says_what_it_replaces(
     assert not [each for each in variables if each.startswith((b"TZ=", b"LC_ALL="))], "of this process's commands"
 
 
+@pytest.mark.seed("Monitoring and Automatic Restart", "Job Restart")
 def test_a_job_that_has_failed_comes_back(acting: ActingRemediator) -> None:
     training = acting.submit("resubmit-failed", "--no-requeue")
     training.failure = "python_exception"
