@@ -13,6 +13,11 @@ _TEST = re.compile(r"^def (test_\w+)\(.*?(?=^(?:@|def |\Z))", re.MULTILINE | re.
 _CODE = re.compile(r"`([a-z_]+)`|\b(Train[A-Z]\w+)")
 # Settings of a rule, which the rows name beside what becomes of the job.
 SETTINGS = {"inactivity", "restart_stalls"}
+FILES = (
+    *sorted((ROOT / "tests/slurm").glob("test_plain_job*.py")),
+    ROOT / "tests/compat/slurm_log_monitor/test_job_restart.py",
+    ROOT / "tests/unit/jobs/test_slurm_watch.py",
+)
 # By the first cell of its row: the tests that show what becomes of the job.
 PROVEN = {
     "works": ["test_a_healthy_job_has_no_alert_and_no_decision"],
@@ -25,8 +30,10 @@ PROVEN = {
         "test_silence_alone_alerts_and_restarts_nothing",
     ],
     "ends as it should": ["test_a_job_that_ends_well_is_a_run_that_succeeded"],
-    "runs out of the GPU's memory": ["test_a_failure_that_needs_a_person_alerts_with_its_cause_and_restarts_nothing"],
-    "is ended by NCCL's watchdog": ["test_a_transient_failure_leads_to_one_restart_that_the_log_proves"],
+    "runs out of the GPU's memory": ["test_an_excluded_failure_leads_to_none"],
+    "is ended by NCCL's watchdog": [
+        "test_a_transient_failure_leads_to_one_new_start_of_the_same_script_that_is_tracked"
+    ],
     "fills the disk": ["test_a_failure_that_needs_a_person_alerts_with_its_cause_and_restarts_nothing"],
     "computes NaN, and ends for it": ["test_numbers_that_are_none_alert_and_restart_nothing"],
     "loses its node": [
@@ -50,7 +57,7 @@ def rows() -> dict[str, list[str]]:
 def sources() -> dict[str, str]:
     """The text of each test of plain jobs with the parameters before it; of one name in two files both."""
     found: dict[str, str] = {}
-    for file in (*(ROOT / "tests/slurm").glob("test_plain_job*.py"), ROOT / "tests/unit/jobs/test_slurm_watch.py"):
+    for file in FILES:
         text = file.read_text(encoding="utf-8")
         for each in _TEST.finditer(text):
             found[each[1]] = found.get(each[1], "") + text[: each.start()].rpartition("\n\n\n")[2] + each[0]
