@@ -94,6 +94,9 @@ def test_a_transient_failure_leads_to_one_new_start_of_the_same_script_that_is_t
     decided = next(place for place, line in enumerate(log) if line.startswith(f"restart: {incident['reason']}"))
     assert decided < cancelled < started < len(log) - 1
     assert log[-1].startswith("attempt 1 runs at step ")
+    written = (jobs.watched.runs.parent / "stack/logs/remediator.log").read_text(encoding="utf-8")
+    about = [line for line in written.splitlines() if " INFO " in line and f"run_id={name} " in line]
+    assert [line for line in log[1:] if not any(f" INFO {line}"[:200] in each for each in about)] == []
     metadata, job = jobs.metadata(name), jobs.watched.cluster.job(job_id)
     assert metadata is not None
     assert job is not None
