@@ -60,6 +60,7 @@ class Job:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+@pytest.mark.process
 def test_the_newest_complete_checkpoint_is_recorded_and_handed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_newest_complete_checkpoint_is_recorded_and_handed_over(
     assert job.handed_over() == [str(second), "--resume", str(second), "--at=20"]
 
 
+@pytest.mark.process
 def test_a_checkpoint_that_is_damaged_later_gives_way_to_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

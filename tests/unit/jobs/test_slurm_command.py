@@ -15,6 +15,7 @@ from trainwarden.jobs.slurm_command import main
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.stack.slack_sink import SlackSink
 
+pytestmark = pytest.mark.process
 _OOM = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 

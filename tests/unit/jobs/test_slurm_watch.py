@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
+from tests.unit.clients.slurm.commands import job_22_05
 from tests.unit.exporter.runs_tree import opened_files
 from tests.users import ANOTHER, needs_root
+from trainwarden.clients.slurm.client import ControlResult, SlurmClient, SlurmError
+from trainwarden.clients.slurm.jobs import SlurmJob, read_job
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.job_record import JobRecord
 from trainwarden.jobs.slurm_watch import SlurmWatch
@@ -30,12 +32,30 @@ _OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=6.0. Some of
 _ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 
 
+class ListedJobs(SlurmClient):
+    """What the client commands would show of these jobs. The commands themselves are run in test_slurm_command.py."""
+
+    def __init__(self) -> None:
+        super().__init__({}, 1.0)
+        self.listed: list[dict[str, Any]] = []
+        self.is_down = False
+        self.comments: list[tuple[str, str]] = []
+
+    def jobs(self, *job_ids: str) -> Iterator[SlurmJob]:
+        if self.is_down:
+            raise SlurmError("failed", "slurm_load_jobs error: Unable to contact slurm controller")
+        yield from map(read_job, self.listed)
+
+    def update(self, target: str, **fields: str) -> ControlResult:
+        self.comments.append((target, fields["Comment"]))
+        return ControlResult(accepted=True, refused=False, detail="ok")
+
+
 class Queue:
     """A cluster whose jobs a test changes, and the watch over it."""
 
     def __init__(self, folder: Path, **configuration: Any) -> None:
-        (folder / "bin").mkdir()
-        self.slurm = FakeSlurm(folder / "bin")
+        self.slurm = ListedJobs()
         self.runs = folder / "runs"
         self.logs = folder / "logs"
         self.logs.mkdir()
@@ -65,7 +85,7 @@ class Queue:
 
     def look(self, seconds: float = 20.0) -> None:
         """Let time pass, and look."""
-        self.slurm.jobs(list(self.jobs.values()))
+        self.slurm.listed = list(self.jobs.values())
         self.now += seconds
         self.watch.look(1.0)
 
@@ -75,7 +95,7 @@ class Queue:
         self.watch = self._watch()
 
     def _watch(self, *only: str) -> SlurmWatch:
-        return SlurmWatch(self.slurm.client(), self._configuration, only, clock=lambda: self.now)
+        return SlurmWatch(self.slurm, self._configuration, only, clock=lambda: self.now)
 
     def adopt(self, job_id: int) -> None:
         """Let another process watch this job alone."""
@@ -356,7 +376,6 @@ def test_a_job_is_adopted_across_its_requeues_until_it_ends(queue: Queue) -> Non
 
 def test_a_marked_job_is_adopted_beyond_a_failure_as_long_as_slurm_may_start_it_again(tmp_path: Path) -> None:
     queue = Queue(tmp_path, mark=True)
-    queue.slurm.script("scontrol", "exit 0")
     queue.adopt(1)
     queue.put(1)
     queue.look()
@@ -464,7 +483,7 @@ def test_a_log_that_cannot_be_read_stops_neither_the_others_nor_their_ends(
 def test_a_scheduler_that_does_not_answer_ends_nothing(queue: Queue) -> None:
     queue.put(1)
     queue.look()
-    queue.slurm.script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    queue.slurm.is_down = True
     queue.now += 100
     assert not queue.watch.look()
     assert queue.metadata("train-1").status == "running"
@@ -602,13 +621,11 @@ def test_a_job_that_its_user_has_marked_has_time_to_write_a_record(tmp_path: Pat
 
 def test_a_run_is_written_into_the_comment_of_its_job(tmp_path: Path) -> None:
     queue = Queue(tmp_path, mark=True)
-    queue.slurm.script("scontrol", "exit 0")
     queue.put(1, comment="urgent")
     queue.put(2, comment="trainwarden:llama")
     queue.look()
     queue.look()
-    (call,) = queue.slurm.called("scontrol")
-    assert call == "scontrol update JobId=1 Comment=urgent trainwarden:train-1"
+    assert queue.slurm.comments == [("1", "urgent trainwarden:train-1")]
     queue.watch.close()
 
 

@@ -55,6 +55,7 @@ def test_a_process_that_ends_with_a_failure_in_its_log_alerts(tmp_path: Path) ->
     assert (metadata.status, metadata.scheduler) == ("failed", "local")
 
 
+@pytest.mark.process
 def test_what_a_hostile_log_prints_moves_no_terminal_and_shows_no_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_process_that_is_not_there_is_misuse(tmp_path: Path, capsys: pytest.Ca
     assert "'-1': expected the id of a process" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_log_that_cannot_be_read_is_misuse(
     log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_log_that_cannot_be_read_is_misuse(
         training.wait()
 
 
+@pytest.mark.process
 def test_a_log_that_is_not_there_yet_is_awaited_and_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training = subprocess.Popen(["true"])
     os.waitid(os.P_PID, training.pid, os.WEXITED | os.WNOWAIT)
@@ -211,6 +214,7 @@ def test_a_training_of_which_nothing_but_its_log_is_known_is_pending_until_there
         watch.communicate()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_an_alert_names_the_record_where_it_is_kept(
     log: Path, capsys: pytest.CaptureFixture[str], is_kept: bool

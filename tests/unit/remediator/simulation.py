@@ -148,7 +148,7 @@ class Simulation(ReportedRuns):
         shape: Shape | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
-        self._folder = folder
+        self.folder = folder
         self._database: SimulatedDatabase | None = None
         self._remember = calls is CallsAtOnce
         self._memory: Memory | None = None
@@ -189,7 +189,7 @@ class Simulation(ReportedRuns):
         """A new process on the old database."""
         if self._database is None or not self._remember:
             self.close()
-            self._database = SimulatedDatabase(self._folder)
+            self._database = SimulatedDatabase(self.folder)
         engine = self.engine
         self.captures.restart()
         self.store = Store(engine, self.clock, self._point)
@@ -264,7 +264,7 @@ class Simulation(ReportedRuns):
     def lose_database(self) -> None:
         """The file is gone; the process that comes back begins with an empty one."""
         self.close()
-        for file in self._folder.glob("remediator.sqlite3*"):
+        for file in self.folder.glob("remediator.sqlite3*"):
             file.unlink()
 
     def switch(self, command: Callable[[sa.Connection, float], object]) -> None:

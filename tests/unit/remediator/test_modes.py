@@ -181,7 +181,7 @@ def test_a_failure_that_the_policy_leaves_and_a_person_restarts_was_missed(
 def test_the_command_prints_the_score(observing: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]) -> None:
     sim = observing()
     decided(sim)
-    state = str(sim._folder)
+    state = str(sim.folder)
     assert main(["score", "--state-dir", state]) == 0
     assert "     1  not known yet" in capsys.readouterr().out
     sim.cluster.state = JobState.RUNNING

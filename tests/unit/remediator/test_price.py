@@ -105,7 +105,7 @@ def pages(sim: Simulation) -> list[str]:
 
 
 def say(sim: Simulation, command: str) -> int:
-    return main([command, "--state-dir", str(sim._folder), only(sim).id])
+    return main([command, "--state-dir", str(sim.folder), only(sim).id])
 
 
 def test_without_an_approval_nothing_is_ended_and_a_person_is_paged(
@@ -130,7 +130,7 @@ def test_an_incident_is_named_by_the_beginning_of_its_id_unless_others_begin_so(
     priced: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]
 ) -> None:
     sim = priced()
-    incident, folder = only(sim), f"--state-dir={sim._folder}"
+    incident, folder = only(sim), f"--state-dir={sim.folder}"
     assert main(["approve", folder, incident.id[:3]]) == 1, "three letters are too few"
     assert "there is no such incident" in capsys.readouterr().err
     twin = incident.id[:4] + ("1" if incident.id[4] == "0" else "0") * 28

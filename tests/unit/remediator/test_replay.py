@@ -29,7 +29,7 @@ def fails_always(tmp_path: Path) -> Iterator[Simulation]:
 
 
 def replayed(sim: Simulation, capsys: pytest.CaptureFixture[str], policy: str) -> list[tuple[str, str]]:
-    assert main(["replay", "--state-dir", str(sim._folder), "--policy", policy, "--json"]) == 0
+    assert main(["replay", "--state-dir", str(sim.folder), "--policy", policy, "--json"]) == 0
     return [(each["was"], each["now"]) for each in json.loads(capsys.readouterr().out)]
 
 
@@ -45,7 +45,7 @@ def test_a_policy_is_replayed_with_the_failures_on_record_and_its_own_budgets(
 
 
 def test_the_text_says_what_differs(fails_always: Simulation, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["replay", "--state-dir", str(fails_always._folder), "--policy", "none", "--run-id", RUN]
+    argv = ["replay", "--state-dir", str(fails_always.folder), "--policy", "none", "--run-id", RUN]
     assert main(argv) == 0
     out = capsys.readouterr().out
     assert f"{RUN}: a crash\n  none (then: restart): policy none never restarts after a crash\n" in out
