@@ -1,4 +1,4 @@
-"""`ray register` of a job whose reservations Ray does not show any more. With a real Ray: tests/ray/test_restart_obstacles.py."""
+"""`ray register` of a job whose reservations Ray shows no more; with a real Ray: tests/ray/test_restart_obstacles.py."""
 
 from __future__ import annotations
 
