@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,10 +37,11 @@ def cases(
         made: arguments that are made anew for each row, of a folder of its own: by what.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    table = [_values(row, single=len(arguments) == 1) for row in rows]
-    called = [", ".join(str(ids(value)) for value in row) for row in table] if callable(ids) else list(map(str, ids))
+    table = [(row,) if len(arguments) == 1 else tuple(row) for row in rows]
+    name_of = ids if callable(ids) else repr
+    called = None if callable(ids) else list(map(str, ids))
     assert table, "the table is empty"
-    assert len(called) == len(table), "expected as many names as rows"
+    assert called is None or len(called) == len(table), "expected as many names as rows"
     assert all(len(row) == len(arguments) for row in table), "a row has too many values, or too few"
 
     def decorate(test: Test) -> Test:
@@ -59,7 +59,8 @@ def cases(
                         own |= {name: make(own["tmp_path"]) for name, make in made.items()}
                         test(**dict(zip(arguments, row, strict=True)), **{name: own[name] for name in wanted})
                     except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # the others are tested too
-                        wrong.append((called[number][:LONGEST_NAME], _told(error), error))
+                        name = called[number] if called else ", ".join(str(name_of(value)) for value in row)
+                        wrong.append((name[:LONGEST_NAME], _told(error), error))
             if wrong:
                 told = "\n\n".join(f"{name}\n{text}" for name, text, _ in wrong)
                 raise AssertionError(f"{len(wrong)} of {len(table)} rows are wrong:\n\n{told}") from wrong[0][2]
@@ -70,12 +71,6 @@ def cases(
         return over_all_rows
 
     return decorate
-
-
-def _values(row: Any, *, single: bool) -> tuple[Any, ...]:
-    if isinstance(row, ParameterSet):
-        return tuple(row.values)
-    return (row,) if single else tuple(row)
 
 
 def _for_one_row(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str, Any]:

@@ -11,19 +11,19 @@ from trainwarden.record.thresholds import InvalidThreshold, Thresholds, choose
 STEPS = StepDurations(count=512, p50=3.0, p99=20.0, max=90.0)
 
 
-@cases(
-    ("durations", "expected"),
-    [
-        pytest.param(STEPS, 60.0, id="three times the 99th percentile"),
-        pytest.param(STEPS.replace(p99=0.5), 10.0, id="at least ten seconds"),
-        pytest.param(STEPS.replace(p99=300.0), 600.0, id="never later than the budget in seconds"),
-        pytest.param(STEPS.replace(count=100), 60.0, id="a hundred steps are enough"),
-        pytest.param(STEPS.replace(count=99), 600.0, id="too few steps"),
-        pytest.param(STEPS.replace(count=None), 600.0, id="an unknown number of steps"),
-        pytest.param(STEPS.replace(p99=None), 600.0, id="no percentile"),
-        pytest.param(None, 600.0, id="no steps reported"),
-    ],
-)
+BUDGETS = {
+    "three times the 99th percentile": (STEPS, 60.0),
+    "at least ten seconds": (STEPS.replace(p99=0.5), 10.0),
+    "never later than the budget in seconds": (STEPS.replace(p99=300.0), 600.0),
+    "a hundred steps are enough": (STEPS.replace(count=100), 60.0),
+    "too few steps": (STEPS.replace(count=99), 600.0),
+    "an unknown number of steps": (STEPS.replace(count=None), 600.0),
+    "no percentile": (STEPS.replace(p99=None), 600.0),
+    "no steps reported": (None, 600.0),
+}
+
+
+@cases(("durations", "expected"), BUDGETS.values(), ids=BUDGETS)
 def test_a_factor_makes_the_budget_of_the_train_phase_from_the_runs_own_steps(
     durations: StepDurations | None, expected: float
 ) -> None:

@@ -6,7 +6,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.cases import cases
@@ -17,14 +16,12 @@ from trainwarden.signals.scanner import Scanner
 from trainwarden.taxonomy import ERROR_TYPES
 
 LINES = Path(__file__).parent / "lines"
-SIGNALS = [
-    pytest.param(signal, id=f"{name}-{signal.name}") for name in shipped_packs() for signal in load_pack(name).signals
-]
+SIGNALS = {f"{name}-{signal.name}": signal for name in shipped_packs() for signal in load_pack(name).signals}
 LOGS = [
-    pytest.param(error_type, log.replace("\\n", "\n"), id=f"{error_type}-{index}")
+    (error_type, log.replace("\\n", "\n"))
     for path in sorted(LINES.glob("*.yaml"))
     for error_type, logs in yaml.safe_load(path.read_text(encoding="utf-8")).items()
-    for index, log in enumerate(logs)
+    for log in logs
 ]
 
 
@@ -33,7 +30,7 @@ def pack(name: str = "all") -> Pack:
     return load_pack(name)
 
 
-@cases("signal", SIGNALS)
+@cases("signal", SIGNALS.values(), ids=SIGNALS)
 def test_a_signal_finds_its_examples_and_only_those(signal: Signal) -> None:
     scanner = Scanner([signal])
     assert signal.examples
@@ -66,8 +63,8 @@ def test_a_failure_is_distinguished_from_what_the_tools_print(error_type: str, l
 
 @cases("prefix", ["[rank3]: ", "(WorkerDict pid=77, ip=10.0.0.1) ", "12: [rank12]: ", "2026-01-01 10:00:00 "])
 def test_the_prefix_of_a_launcher_hides_no_failure(prefix: str) -> None:
-    for _, log in (param.values for param in LOGS[:60]):
-        lines = "".join(prefix + line + "\n" for line in str(log).split("\n"))
+    for _, log in LOGS[:60]:
+        lines = "".join(prefix + line + "\n" for line in log.split("\n"))
         assert verdict_of(lines) is not None, lines
 
 
