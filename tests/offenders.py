@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 def assert_none(offenders: Iterable[str]) -> None:
@@ -10,3 +10,12 @@ def assert_none(offenders: Iterable[str]) -> None:
     __tracebackhide__ = True
     found = list(offenders)
     assert not found, "\n".join([f"{len(found)} found", *found])
+
+
+def raised(error: type[Exception], do: Callable[[], object]) -> str:
+    """Return the message of the error that a call raises; an empty one where it raises none."""
+    try:
+        do()
+    except error as found:
+        return str(found)
+    return ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.offenders import assert_none, raised
 from tests.unit.clients.slurm.commands import job_22_05
 from trainwarden.clients.slurm.jobs import SlurmJob, read_job
 from trainwarden.errors import UsageError
@@ -76,34 +77,33 @@ def test_a_signal_file_says_how_long_a_log_may_stand_still(tmp_path: Path) -> No
     assert (rule.inactivity, rule.restart_stalls) == (77.0, True)
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("job: []", ["job", "jobs"]),
-        ("jobs: {partition: gpu}", ["jobs", "a list of rules"]),
-        ("jobs: [{policy: x}]", ["match"]),
-        ("jobs: [{match: {}}]", ["match", "patterns"]),
-        ("jobs: [{match: {queue: gpu}}]", ["queue", "partition"]),
-        ("jobs: [{match: {name: x}, inactivty: 5m}]", ["inactivty", "inactivity"]),
-        ("jobs: [{match: {name: x}, inactivity: soon}]", ["inactivity", "'soon'"]),
-        ("jobs: [{match: {name: x}, restart_stalls: true}]", ["restart_stalls", "inactivity beside it"]),
-        ("jobs: [{match: {name: x}, restart_stalls: maybe}]", ["restart_stalls", "'maybe'"]),
-        ("jobs: [{match: {name: x}, logs: [out/%j.log]}]", ["'out/%j.log'", "an absolute path"]),
-        ("jobs: [{match: {name: x}, signals: mine.yaml}]", ["signals", "an absolute path"]),
-        ("jobs: [{match: {name: x}, signals: /no/such/file.yaml}]", ["/no/such/file.yaml"]),
-        ("jobs: [{match: {name: x}, run_id: '%x-%q'}]", ["run_id", "%q"]),
-        ("jobs: [{match: {name: x}, policy: 'Restart all'}]", ["policy", "'Restart all'"]),
-        ("log_roots: [scratch]", ["'scratch'", "an absolute path"]),
-        ("runs_dir: runs", ["runs_dir", "an absolute path"]),
-        ("max_jobs: 0", ["max_jobs", "1 to 100000"]),
-        ("grace: -1m", ["grace"]),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, named: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        read(tmp_path, text)
-    for each in named:
-        assert each in str(caught.value)
+MISTAKES = [
+    ("job: []", ["job", "jobs"]),
+    ("jobs: {partition: gpu}", ["jobs", "a list of rules"]),
+    ("jobs: [{policy: x}]", ["match"]),
+    ("jobs: [{match: {}}]", ["match", "patterns"]),
+    ("jobs: [{match: {queue: gpu}}]", ["queue", "partition"]),
+    ("jobs: [{match: {name: x}, inactivty: 5m}]", ["inactivty", "inactivity"]),
+    ("jobs: [{match: {name: x}, inactivity: soon}]", ["inactivity", "'soon'"]),
+    ("jobs: [{match: {name: x}, restart_stalls: true}]", ["restart_stalls", "inactivity beside it"]),
+    ("jobs: [{match: {name: x}, restart_stalls: maybe}]", ["restart_stalls", "'maybe'"]),
+    ("jobs: [{match: {name: x}, logs: [out/%j.log]}]", ["'out/%j.log'", "an absolute path"]),
+    ("jobs: [{match: {name: x}, signals: mine.yaml}]", ["signals", "an absolute path"]),
+    ("jobs: [{match: {name: x}, signals: /no/such/file.yaml}]", ["/no/such/file.yaml"]),
+    ("jobs: [{match: {name: x}, run_id: '%x-%q'}]", ["run_id", "%q"]),
+    ("jobs: [{match: {name: x}, policy: 'Restart all'}]", ["policy", "'Restart all'"]),
+    ("log_roots: [scratch]", ["'scratch'", "an absolute path"]),
+    ("runs_dir: runs", ["runs_dir", "an absolute path"]),
+    ("max_jobs: 0", ["max_jobs", "1 to 100000"]),
+    ("grace: -1m", ["grace"]),
+]
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    found = [(text, named, raised(UsageError, lambda text=text: read(tmp_path, text))) for text, named in MISTAKES]
+    assert_none(
+        f"{text}: no {word!r} in {message!r}" for text, named, message in found for word in named if word not in message
+    )
 
 
 @pytest.mark.parametrize("mode", [0o660, 0o606])

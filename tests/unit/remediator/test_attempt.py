@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.offenders import assert_none
 from trainwarden_remediator.decide.attempt import label_problem, scheduler_objection, stale
 from trainwarden_remediator.decide.verdict import Barred, Lost, Refuse, StartedAgain, Wait
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
@@ -83,72 +84,76 @@ def test_any_labels_at_all_are_either_an_address_or_refused(labels: dict[str, st
         assert about.mode in MODES
 
 
-@pytest.mark.parametrize(
-    ("labels", "run", "expected"),
-    [
-        ({}, RUN, None),
-        ({"job_id": None, "scheduler": None}, RUN, None),
-        ({}, Unknown("down"), Wait),
-        ({}, None, Wait),
-        ({"attempt": "2"}, RUN, Refuse),
-        ({"attempt": "4"}, RUN, Wait),
-        ({"job_id": "18"}, RUN, Refuse),
-        ({"scheduler": "local"}, RUN, Refuse),
-        ({}, replace(RUN, attempt_key="nonsense"), Refuse),
-        ({}, replace(RUN, started=START + 1000), Refuse),
-        ({}, replace(RUN, started=None), None),
-        ({}, replace(RUN, state="succeeded"), Refuse),
-        ({}, replace(RUN, state="cancelled"), Refuse),
-        # One of both is old: of two Prometheus, one is asked that may be behind the one whose alert this is.
-        ({}, replace(RUN, state="running"), Wait),
-        ({}, replace(RUN, state=None), Wait),
-        ({"failure_mode": "stall"}, RUN, Wait),
-        ({"failure_mode": "stall"}, replace(RUN, state="running"), None),
-        ({"failure_mode": "timeout"}, RUN, Wait),
-        ({"failure_mode": "timeout"}, replace(RUN, state="running"), None),
-        # Two clusters may use one run id, and one of them may have no series at this moment.
-        ({"cluster": "b"}, replace(RUN, cluster="a"), Refuse),
-        ({"cluster": "a"}, replace(RUN, cluster="a"), None),
-        ({"cluster": "b"}, RUN, None),
-        ({}, replace(RUN, cluster="a"), None),
-    ],
-)
-def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
-    labels: dict[str, str | None], run: ReportedRun | Unknown | None, expected: type | None
-) -> None:
+ALERTS: list[tuple[dict[str, str | None], ReportedRun | Unknown | None, type | None]] = [
+    ({}, RUN, None),
+    ({"job_id": None, "scheduler": None}, RUN, None),
+    ({}, Unknown("down"), Wait),
+    ({}, None, Wait),
+    ({"attempt": "2"}, RUN, Refuse),
+    ({"attempt": "4"}, RUN, Wait),
+    ({"job_id": "18"}, RUN, Refuse),
+    ({"scheduler": "local"}, RUN, Refuse),
+    ({}, replace(RUN, attempt_key="nonsense"), Refuse),
+    ({}, replace(RUN, started=START + 1000), Refuse),
+    ({}, replace(RUN, started=None), None),
+    ({}, replace(RUN, state="succeeded"), Refuse),
+    ({}, replace(RUN, state="cancelled"), Refuse),
+    # One of both is old: of two Prometheus, one is asked that may be behind the one whose alert this is.
+    ({}, replace(RUN, state="running"), Wait),
+    ({}, replace(RUN, state=None), Wait),
+    ({"failure_mode": "stall"}, RUN, Wait),
+    ({"failure_mode": "stall"}, replace(RUN, state="running"), None),
+    ({"failure_mode": "timeout"}, RUN, Wait),
+    ({"failure_mode": "timeout"}, replace(RUN, state="running"), None),
+    # Two clusters may use one run id, and one of them may have no series at this moment.
+    ({"cluster": "b"}, replace(RUN, cluster="a"), Refuse),
+    ({"cluster": "a"}, replace(RUN, cluster="a"), None),
+    ({"cluster": "b"}, RUN, None),
+    ({}, replace(RUN, cluster="a"), None),
+]
+
+
+def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one() -> None:
     """S3, and unknown is not failed."""
-    verdict = stale(alert(**labels), run)
-    assert verdict is None if expected is None else isinstance(verdict, expected)
+    found = [(labels, run, expected, stale(alert(**labels), run)) for labels, run, expected in ALERTS]
+    assert_none(
+        f"{labels} of {run}: {verdict}"
+        for labels, run, expected, verdict in found
+        if not isinstance(verdict, expected or type(None))
+    )
 
 
-@pytest.mark.parametrize(
-    ("reading", "expected"),
-    [
-        (JOB, None),
-        (replace(JOB, state=JobState.RUNNING), None),
-        (Unknown("down"), Wait),
-        (Absent(), Refuse),
-        (replace(JOB, run_id=None), Refuse),
-        (replace(JOB, run_id="run-2"), Refuse),
-        (replace(JOB, generation=3), Refuse),
-        (replace(JOB, generation=1), Wait),
-        (replace(JOB, state=JobState.CANCELLED), Refuse),
-        (replace(JOB, state=JobState.COMPLETED), Refuse),
-        (replace(JOB, state=JobState.ENDING), Wait),
-        (replace(JOB, state=JobState.WAITING), Refuse),
-        (replace(JOB, state=JobState.HELD), Refuse),
-        (replace(JOB, state=JobState.WITHDRAWN), Refuse),
-        (Absent("CANCELLED"), Refuse),
-        (Absent("PREEMPTED"), Refuse),
-        (Absent("NODE_FAIL"), Lost),
-        (replace(JOB, state=JobState.OTHER), Wait),
-        (replace(JOB, refusal="not yours"), Refuse),
-    ],
-)
-def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, expected: type | None) -> None:
+READINGS: list[tuple[Reading, type | None]] = [
+    (JOB, None),
+    (replace(JOB, state=JobState.RUNNING), None),
+    (Unknown("down"), Wait),
+    (Absent(), Refuse),
+    (replace(JOB, run_id=None), Refuse),
+    (replace(JOB, run_id="run-2"), Refuse),
+    (replace(JOB, generation=3), Refuse),
+    (replace(JOB, generation=1), Wait),
+    (replace(JOB, state=JobState.CANCELLED), Refuse),
+    (replace(JOB, state=JobState.COMPLETED), Refuse),
+    (replace(JOB, state=JobState.ENDING), Wait),
+    (replace(JOB, state=JobState.WAITING), Refuse),
+    (replace(JOB, state=JobState.HELD), Refuse),
+    (replace(JOB, state=JobState.WITHDRAWN), Refuse),
+    (Absent("CANCELLED"), Refuse),
+    (Absent("PREEMPTED"), Refuse),
+    (Absent("NODE_FAIL"), Lost),
+    (replace(JOB, state=JobState.OTHER), Wait),
+    (replace(JOB, refusal="not yours"), Refuse),
+]
+
+
+def test_only_this_start_of_a_job_that_is_ours_may_be_touched() -> None:
     """S4, and the job's own mark against forged records."""
-    verdict = scheduler_objection("run-1", 2, reading)
-    assert verdict is None if expected is None else isinstance(verdict, expected)
+    found = [(reading, expected, scheduler_objection("run-1", 2, reading)) for reading, expected in READINGS]
+    assert_none(
+        f"{reading}: {verdict}"
+        for reading, expected, verdict in found
+        if not isinstance(verdict, expected or type(None))
+    )
 
 
 def test_a_job_that_was_requeued_and_is_held_starts_when_it_is_released() -> None:

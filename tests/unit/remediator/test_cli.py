@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import trainwarden_remediator
+from tests.offenders import assert_none
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import FILE, open_database
@@ -34,48 +35,48 @@ def flags(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "said"),
-    [
-        ("--webhook-token-file", "/nonexistent", "--webhook-token-file: /nonexistent: No such file"),
-        ("--webhook-token-file", "/dev/null", "--webhook-token-file: /dev/null: empty"),
-        ("--local-launcher-token-file", "/dev/null", "--local-launcher-token-file: /dev/null: empty"),
-        ("--policy", "nonsense", "--policy: 'nonsense': no such policy"),
-        ("--policy", "/dev/null", "/dev/null: is no plain file, expected a file"),
-        ("--policy-dir", "/nonexistent", "--policy-dir: /nonexistent: No such file"),
-        ("--run-policy", "*=nonsense", "--run-policy: '*=nonsense': expected GLOB=NAME"),
-        ("--poll-interval", "0", "--poll-interval: '0' is no duration: expected one above zero"),
-        ("--poll-interval", "nan", "--poll-interval: 'nan' is no duration: expected one above zero, such as"),
-        ("--alertmanager-url", "localhost:9093", "--alertmanager-url: 'localhost:9093': expected http://HOST:PORT"),
-        ("--prometheus-url", "http://", "--prometheus-url: 'http://': expected http://HOST:PORT"),
-        ("--prometheus-url", "http://h:99999", "--prometheus-url: 'http://h:99999': expected http://HOST:PORT"),
-        ("--prometheus-url", "http://:s3cret@h", "--prometheus-url: expected http://HOST:PORT"),
-        ("--alertmanager-url", "http://u:s3cret@h", "--alertmanager-url: expected http://HOST:PORT"),
-        ("--webhook-user", "am", "--webhook-user: needs --web.config.file"),
-        ("--web.listen-address", "9746", "--web.listen-address: '9746' is no address: expected host:port"),
-        (
-            "--web.listen-address",
-            "127.0.0.1:70000",
-            "--web.listen-address: '127.0.0.1:70000' is no address",
-        ),
-        ("--runs-dir", "/nonexistent", "--runs-dir: /nonexistent: expected a folder"),
-        ("--state-dir", "/dev/null/x", "Not a directory"),
-        ("--local-launcher-url", "ftp://x", "--local-launcher-url: 'ftp://x': expected http://HOST:PORT"),
-        ("--local-launcher-url", None, "--driver local: needs --local-launcher-url"),
-        ("--webhook-token-file", None, "--webhook-token-file: missing"),
-    ],
-)
-def test_wrong_flags_end_with_status_2_and_one_line(
-    flags: dict[str, str], flag: str, value: str | None, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if value is None:
-        del flags[flag]
-    else:
-        flags[flag] = value
-    assert main([f"{name}={text}" for name, text in flags.items()]) == 2
-    error = capsys.readouterr().err
-    assert len(error.strip().splitlines()) == 1
-    assert said in error
+WRONG_FLAGS: list[tuple[str, str | None, str]] = [
+    ("--webhook-token-file", "/nonexistent", "--webhook-token-file: /nonexistent: No such file"),
+    ("--webhook-token-file", "/dev/null", "--webhook-token-file: /dev/null: empty"),
+    ("--local-launcher-token-file", "/dev/null", "--local-launcher-token-file: /dev/null: empty"),
+    ("--policy", "nonsense", "--policy: 'nonsense': no such policy"),
+    ("--policy", "/dev/null", "/dev/null: is no plain file, expected a file"),
+    ("--policy-dir", "/nonexistent", "--policy-dir: /nonexistent: No such file"),
+    ("--run-policy", "*=nonsense", "--run-policy: '*=nonsense': expected GLOB=NAME"),
+    ("--poll-interval", "0", "--poll-interval: '0' is no duration: expected one above zero"),
+    ("--poll-interval", "nan", "--poll-interval: 'nan' is no duration: expected one above zero, such as"),
+    ("--alertmanager-url", "localhost:9093", "--alertmanager-url: 'localhost:9093': expected http://HOST:PORT"),
+    ("--prometheus-url", "http://", "--prometheus-url: 'http://': expected http://HOST:PORT"),
+    ("--prometheus-url", "http://h:99999", "--prometheus-url: 'http://h:99999': expected http://HOST:PORT"),
+    ("--prometheus-url", "http://:s3cret@h", "--prometheus-url: expected http://HOST:PORT"),
+    ("--alertmanager-url", "http://u:s3cret@h", "--alertmanager-url: expected http://HOST:PORT"),
+    ("--webhook-user", "am", "--webhook-user: needs --web.config.file"),
+    ("--web.listen-address", "9746", "--web.listen-address: '9746' is no address: expected host:port"),
+    (
+        "--web.listen-address",
+        "127.0.0.1:70000",
+        "--web.listen-address: '127.0.0.1:70000' is no address",
+    ),
+    ("--runs-dir", "/nonexistent", "--runs-dir: /nonexistent: expected a folder"),
+    ("--state-dir", "/dev/null/x", "Not a directory"),
+    ("--local-launcher-url", "ftp://x", "--local-launcher-url: 'ftp://x': expected http://HOST:PORT"),
+    ("--local-launcher-url", None, "--driver local: needs --local-launcher-url"),
+    ("--webhook-token-file", None, "--webhook-token-file: missing"),
+]
+
+
+def test_wrong_flags_end_with_status_2_and_one_line(flags: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    def run(flag: str, value: str | None) -> tuple[int, str]:
+        given = {name: text for name, text in {**flags, flag: value}.items() if text is not None}
+        status = main([f"{name}={text}" for name, text in given.items()])
+        return status, capsys.readouterr().err
+
+    found = [(flag, value, said, *run(flag, value)) for flag, value, said in WRONG_FLAGS]
+    assert_none(
+        f"{flag}={value}: status {status}, {error!r}"
+        for flag, value, said, status, error in found
+        if status != 2 or said not in error or len(error.strip().splitlines()) != 1
+    )
 
 
 def test_all_wrong_flags_are_named_at_once(flags: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

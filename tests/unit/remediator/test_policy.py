@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.offenders import assert_none, raised
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.policies.policy import load_policy, shipped
 
@@ -66,43 +67,46 @@ ALWAYS, NEVER = {"class_name": "AlwaysRestartPolicy"}, {"class_name": "NoRestart
 SELECTIVE = {"class_name": "SelectiveRestartPolicy"}
 
 
-@pytest.mark.parametrize(
-    ("policies", "said"),
-    [
-        ([], "policies: []"),
-        ([entry(class_name="RestartPolicy")], "policies[0].implementation.class_name: 'RestartPolicy': expected"),
-        ([entry(**ALWAYS, max_retries="3")], "policies[0].implementation.max_retries: '3': expected a valid integer"),
-        ([entry(**ALWAYS, max_retries=True)], "policies[0].implementation.max_retries: True: expected"),
-        ([entry(**ALWAYS, max_retries=2.5)], "policies[0].implementation.max_retries: 2.5: expected"),
-        ([entry(**ALWAYS, exclude_error_types=["oom"])], "AlwaysRestartPolicy does not read exclude_error_types"),
-        ([entry(**NEVER, max_retries=1)], "NoRestartPolicy does not read max_retries"),
-        (
-            [entry(**SELECTIVE, exclude_error_types=["oom", "nccl_timout"])],
-            "implementation.exclude_error_types: 'nccl_timout': did you mean 'nccl_timeout'? Expected one of the",
-        ),
-        ([entry(**SELECTIVE, restart_on_subsystems=["distribted"])], "did you mean 'distributed'? Expected one of"),
-        (
-            [entry(**SELECTIVE, restart_on_signals=["peer_rest"])],
-            "restart_on_signals: 'peer_rest': did you mean 'peer_res",
-        ),
-        ([entry("success", **ALWAYS)], "mode success: a finished run is never restarted"),
-        ([entry(**ALWAYS), entry(**NEVER)], "more than one entry for mode crash"),
-        ([{"mode": "crash"}], "policies[0].implementation: missing"),
-        ([entry(**ALWAYS, restart_delay_seconds={"initial": -1})], "restart_delay_seconds.initial: -1: expected"),
-        ([entry(**ALWAYS, restart_delay_seconds={"start": 1})], "restart_delay_seconds.start: unknown key"),
-        ([entry(**ALWAYS, restart_delay_seconds={"initail": 1})], "seconds.initail: unknown key, expected initial?"),
-        ("crash", "policies: 'crash': expected a valid list"),
-    ],
-)
-def test_a_mistake_is_named_with_file_key_value_and_what_was_expected(
-    tmp_path: Path, policies: object, said: str
-) -> None:
+MISTAKES: list[tuple[object, str]] = [
+    ([], "policies: []"),
+    ([entry(class_name="RestartPolicy")], "policies[0].implementation.class_name: 'RestartPolicy': expected"),
+    ([entry(**ALWAYS, max_retries="3")], "policies[0].implementation.max_retries: '3': expected a valid integer"),
+    ([entry(**ALWAYS, max_retries=True)], "policies[0].implementation.max_retries: True: expected"),
+    ([entry(**ALWAYS, max_retries=2.5)], "policies[0].implementation.max_retries: 2.5: expected"),
+    ([entry(**ALWAYS, exclude_error_types=["oom"])], "AlwaysRestartPolicy does not read exclude_error_types"),
+    ([entry(**NEVER, max_retries=1)], "NoRestartPolicy does not read max_retries"),
+    (
+        [entry(**SELECTIVE, exclude_error_types=["oom", "nccl_timout"])],
+        "implementation.exclude_error_types: 'nccl_timout': did you mean 'nccl_timeout'? Expected one of the",
+    ),
+    ([entry(**SELECTIVE, restart_on_subsystems=["distribted"])], "did you mean 'distributed'? Expected one of"),
+    (
+        [entry(**SELECTIVE, restart_on_signals=["peer_rest"])],
+        "restart_on_signals: 'peer_rest': did you mean 'peer_res",
+    ),
+    ([entry("success", **ALWAYS)], "mode success: a finished run is never restarted"),
+    ([entry(**ALWAYS), entry(**NEVER)], "more than one entry for mode crash"),
+    ([{"mode": "crash"}], "policies[0].implementation: missing"),
+    ([entry(**ALWAYS, restart_delay_seconds={"initial": -1})], "restart_delay_seconds.initial: -1: expected"),
+    ([entry(**ALWAYS, restart_delay_seconds={"start": 1})], "restart_delay_seconds.start: unknown key"),
+    ([entry(**ALWAYS, restart_delay_seconds={"initail": 1})], "seconds.initail: unknown key, expected initial?"),
+    ("crash", "policies: 'crash': expected a valid list"),
+]
+
+
+def test_a_mistake_is_named_with_file_key_value_and_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
-    path.write_text(yaml.safe_dump({"policies": policies}))
-    with pytest.raises(ConfigError) as error:
-        load_policy(str(path))
-    assert str(error.value).startswith(f"{path}: ")
-    assert said in str(error.value)
+
+    def said(policies: object) -> str:
+        path.write_text(yaml.safe_dump({"policies": policies}))
+        return raised(ConfigError, lambda: load_policy(str(path)))
+
+    found = [(policies, expected, said(policies)) for policies, expected in MISTAKES]
+    assert_none(
+        f"{policies}: {message!r}"
+        for policies, expected, message in found
+        if not message.startswith(f"{path}: ") or expected not in message
+    )
 
 
 @pytest.mark.parametrize(

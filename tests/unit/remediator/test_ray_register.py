@@ -1,4 +1,4 @@
-"""`ray register` of a job whose reservations Ray shows no more; with a real Ray: tests/ray/test_restart_obstacles.py."""
+"""`ray register` of a job whose reservations Ray shows no more; with a real Ray: tests/ray/test_restart_obstacles."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.offenders import assert_none
 from trainwarden.clients.slurm.jobs import read_job
 from trainwarden_remediator.drivers.driver import (
     Absent,
@@ -112,37 +113,37 @@ def job(driver: SlurmDriver) -> ScheduledJob:
     return reading
 
 
-@pytest.mark.parametrize(
-    ("changes", "state"),
-    [
-        ({}, JobState.RUNNING),
-        ({"job_state": ["RUNNING"]}, JobState.RUNNING),
-        ({"job_state": ["RUNNING", "COMPLETING"]}, JobState.ENDING),
-        ({"job_state": "RUNNING+COMPLETING"}, JobState.ENDING),
-        ({"job_state": "FAILED+COMPLETING"}, JobState.ENDING),
-        ({"job_state": "PENDING+REQUEUED"}, JobState.ENDING),
-        ({"job_state": "COMPLETING"}, JobState.ENDING),
-        ({"job_state": ["PENDING", "REQUEUED"]}, JobState.ENDING),
-        ({"job_state": "PENDING"}, JobState.WAITING),
-        ({"job_state": "PENDING", "priority": 0}, JobState.HELD),
-        ({"job_state": ["PENDING"], "priority": {"set": True, "infinite": False, "number": 0}}, JobState.HELD),
-        ({"job_state": ["PENDING"], "priority": {"set": False, "infinite": False, "number": 0}}, JobState.WAITING),
-        ({"job_state": "FAILED"}, JobState.FAILED),
-        ({"job_state": "NODE_FAIL"}, JobState.FAILED),
-        ({"job_state": "TIMEOUT"}, JobState.FAILED),
-        ({"job_state": ["OUT_OF_MEMORY"]}, JobState.FAILED),
-        ({"job_state": "COMPLETED"}, JobState.COMPLETED),
-        ({"job_state": "CANCELLED"}, JobState.CANCELLED),
-        ({"job_state": "SUSPENDED"}, JobState.OTHER),
-        ({"job_state": "PREEMPTED"}, JobState.WITHDRAWN),
-        ({"job_state": "DEADLINE"}, JobState.WITHDRAWN),
-        ({"job_state": ["REVOKED"]}, JobState.WITHDRAWN),
-        ({"job_state": ["PREEMPTED", "COMPLETING"]}, JobState.ENDING),
-        ({"job_state": "SOMETHING_NEW"}, JobState.OTHER),
-    ],
-)
-def test_states_of_every_version_are_read(changes: dict[str, Any], state: JobState) -> None:
-    assert job_state(read_job(entry(**changes))) is state
+STATES: list[tuple[dict[str, Any], JobState]] = [
+    ({}, JobState.RUNNING),
+    ({"job_state": ["RUNNING"]}, JobState.RUNNING),
+    ({"job_state": ["RUNNING", "COMPLETING"]}, JobState.ENDING),
+    ({"job_state": "RUNNING+COMPLETING"}, JobState.ENDING),
+    ({"job_state": "FAILED+COMPLETING"}, JobState.ENDING),
+    ({"job_state": "PENDING+REQUEUED"}, JobState.ENDING),
+    ({"job_state": "COMPLETING"}, JobState.ENDING),
+    ({"job_state": ["PENDING", "REQUEUED"]}, JobState.ENDING),
+    ({"job_state": "PENDING"}, JobState.WAITING),
+    ({"job_state": "PENDING", "priority": 0}, JobState.HELD),
+    ({"job_state": ["PENDING"], "priority": {"set": True, "infinite": False, "number": 0}}, JobState.HELD),
+    ({"job_state": ["PENDING"], "priority": {"set": False, "infinite": False, "number": 0}}, JobState.WAITING),
+    ({"job_state": "FAILED"}, JobState.FAILED),
+    ({"job_state": "NODE_FAIL"}, JobState.FAILED),
+    ({"job_state": "TIMEOUT"}, JobState.FAILED),
+    ({"job_state": ["OUT_OF_MEMORY"]}, JobState.FAILED),
+    ({"job_state": "COMPLETED"}, JobState.COMPLETED),
+    ({"job_state": "CANCELLED"}, JobState.CANCELLED),
+    ({"job_state": "SUSPENDED"}, JobState.OTHER),
+    ({"job_state": "PREEMPTED"}, JobState.WITHDRAWN),
+    ({"job_state": "DEADLINE"}, JobState.WITHDRAWN),
+    ({"job_state": ["REVOKED"]}, JobState.WITHDRAWN),
+    ({"job_state": ["PREEMPTED", "COMPLETING"]}, JobState.ENDING),
+    ({"job_state": "SOMETHING_NEW"}, JobState.OTHER),
+]
+
+
+def test_states_of_every_version_are_read() -> None:
+    found = [(changes, state, job_state(read_job(entry(**changes)))) for changes, state in STATES]
+    assert_none(f"{changes}: {seen}, not {state}" for changes, state, seen in found if seen is not state)
 
 
 @pytest.mark.parametrize("comment", ["xtrainwarden:run-1", "trainwarden:run-1 trainwarden:run-2", "", None, 7])
@@ -563,31 +564,32 @@ def test_commands_are_absolute_and_what_is_missing_is_named(tools: Tools, monkey
         slurm_client(tools.folder, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (REQUEUED_HELD, RestartProgress.READY),
-        ({**REQUEUED_HELD, "state_description": ""}, RestartProgress.STUCK),
-        ({"restart_cnt": 1, "job_state": "COMPLETING", "priority": 0}, RestartProgress.BUSY),
-        ({"restart_cnt": 1, "job_state": "PENDING"}, RestartProgress.STARTED),
-        ({"restart_cnt": 1}, RestartProgress.STARTED),
-        ({"restart_cnt": 2, "job_state": "PENDING", "priority": 0}, RestartProgress.STUCK),
-        (
-            {"restart_cnt": 1, "job_state": "PENDING", "priority": 0, "state_reason": "JobHeldAdmin"},
-            RestartProgress.STUCK,
-        ),
-        ({"restart_cnt": 1, "job_state": "CANCELLED"}, RestartProgress.GONE),
-        ({"restart_cnt": 0, "comment": "trainwarden:run-2"}, RestartProgress.GONE),
-        ({"restart_cnt": 0}, RestartProgress.UNTOUCHED),
-        ({"restart_cnt": 0, "job_state": "COMPLETING"}, RestartProgress.BUSY),
-        ({"restart_cnt": 0, "job_state": "CANCELLED"}, RestartProgress.GONE),
-    ],
-)
-def test_how_far_a_restart_is_follows_from_the_restart_count(
-    tools: Tools, changes: dict[str, Any], expected: RestartProgress
-) -> None:
-    tools.jobs(entry(**changes))
-    assert progress(tools.driver().job("17"), TARGET) is expected
+PROGRESS: list[tuple[dict[str, Any], RestartProgress]] = [
+    (REQUEUED_HELD, RestartProgress.READY),
+    ({**REQUEUED_HELD, "state_description": ""}, RestartProgress.STUCK),
+    ({"restart_cnt": 1, "job_state": "COMPLETING", "priority": 0}, RestartProgress.BUSY),
+    ({"restart_cnt": 1, "job_state": "PENDING"}, RestartProgress.STARTED),
+    ({"restart_cnt": 1}, RestartProgress.STARTED),
+    ({"restart_cnt": 2, "job_state": "PENDING", "priority": 0}, RestartProgress.STUCK),
+    (
+        {"restart_cnt": 1, "job_state": "PENDING", "priority": 0, "state_reason": "JobHeldAdmin"},
+        RestartProgress.STUCK,
+    ),
+    ({"restart_cnt": 1, "job_state": "CANCELLED"}, RestartProgress.GONE),
+    ({"restart_cnt": 0, "comment": "trainwarden:run-2"}, RestartProgress.GONE),
+    ({"restart_cnt": 0}, RestartProgress.UNTOUCHED),
+    ({"restart_cnt": 0, "job_state": "COMPLETING"}, RestartProgress.BUSY),
+    ({"restart_cnt": 0, "job_state": "CANCELLED"}, RestartProgress.GONE),
+]
+
+
+def test_how_far_a_restart_is_follows_from_the_restart_count(tools: Tools) -> None:
+    def seen(changes: dict[str, Any]) -> RestartProgress | Unknown:
+        tools.jobs(entry(**changes))
+        return progress(tools.driver().job("17"), TARGET)
+
+    found = [(changes, expected, seen(changes)) for changes, expected in PROGRESS]
+    assert_none(f"{changes}: {how}, not {expected}" for changes, expected, how in found if how is not expected)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority
+from tests.offenders import assert_none, raised
 from trainwarden.errors import UsageError
 from trainwarden.server.web_config import ReloadingWebConfig, access_of, read_web_settings
 from trainwarden_exporter.configuration.check import check
@@ -73,43 +74,48 @@ def test_what_is_not_asked_for_is_not_done(file: Path, text: str) -> None:
     assert (access.tls, access.users, access.rate_limit) == (None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("tls_config: {}", ["line 1", "tls_config", "expected tls_server_config?"]),
-        (TLS + "  cert_fil: x", ["line 4", "cert_fil", "no such key"]),
-        ("tls_server_config: {cert_file: a}", ["no key_file", "expected both"]),
-        (TLS + "  cert: |\n    x", ["tls_server_config.cert", "cert_file"]),
-        (TLS + "  client_auth_type: Always", ["client_auth_type", "'Always'", "NoClientCert"]),
-        (TLS + "  client_auth_type: RequireAnyClientCert", ["RequireAnyClientCert", "RequireAndVerifyClientCert"]),
-        (TLS + "  client_ca_file: ca.pem", ["client_ca_file", "client_auth_type"]),
-        (TLS + "  client_allowed_sans: [x]", ["client_allowed_sans", "RequireAndVerifyClientCert"]),
-        (TLS + "  min_version: TLS10", ["min_version", "'TLS10'", "TLS12, TLS13"]),
-        (TLS + "  min_version: TLS13\n  max_version: TLS12", ["max_version", "'TLS12'", "min_version"]),
-        (TLS + "  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]", ["cipher_suites", "RC4", "a suite with ECDHE"]),
-        (TLS + "  cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]", ["cipher_suites", "a suite with ECDHE"]),
-        (TLS + "  cipher_suites: [ALL]", ["cipher_suites", "'ALL'", "a suite with ECDHE"]),
-        (TLS + "  cipher_suites: TLS_AES_128_GCM_SHA256", ["cipher_suites", "a list"]),
-        (TLS + "  curve_preferences: [X25519, CurveP256]", ["curve_preferences", "2 curves", "one curve"]),
-        (TLS + "  curve_preferences: [X25519MLKEM768]", ["curve_preferences", "CurveP256"]),
-        (TLS + "  prefer_server_cipher_suites: 2", ["prefer_server_cipher_suites", "true or false"]),
-        ("http_server_config: {headers: {X-Powered-By: x}}", ["X-Powered-By", "no such key"]),
-        ("http_server_config: {headers: {X-Frame-Options: allow}}", ["'allow'", "deny or sameorigin"]),
-        ('http_server_config: {headers: {X-XSS-Protection: "1\\r\\nX: y"}}', ["one line"]),
-        ("rate_limit: {interval: soon}", ["rate_limit.interval", "'soon'", "1s"]),
-        ("rate_limit: {interval: 1s, burst: 0}", ["rate_limit.burst", "'0'", "above zero"]),
-        (f"basic_auth_users: {{'a:b': {HASH}}}", ["a name without colon"]),
-        (f"basic_auth_users: {{a: {HASH.replace('10', '20')}}}", ["basic_auth_users.a", "cost 20", "15 at most"]),
-        ("basic_auth_users: [alice]", ["basic_auth_users", "a mapping"]),
-    ],
-)
-def test_what_is_wrong_is_named_in_one_line(file: Path, text: str, words: list[str]) -> None:
-    file.write_text(text)
-    with pytest.raises(UsageError) as raised:
-        read_web_settings(file)
-    line = str(raised.value)
-    assert "\n" not in line
-    assert [word for word in [str(file), *words] if word not in line] == [], line
+MISTAKES: list[tuple[str, list[str]]] = [
+    ("tls_config: {}", ["line 1", "tls_config", "expected tls_server_config?"]),
+    (TLS + "  cert_fil: x", ["line 4", "cert_fil", "no such key"]),
+    ("tls_server_config: {cert_file: a}", ["no key_file", "expected both"]),
+    (TLS + "  cert: |\n    x", ["tls_server_config.cert", "cert_file"]),
+    (TLS + "  client_auth_type: Always", ["client_auth_type", "'Always'", "NoClientCert"]),
+    (TLS + "  client_auth_type: RequireAnyClientCert", ["RequireAnyClientCert", "RequireAndVerifyClientCert"]),
+    (TLS + "  client_ca_file: ca.pem", ["client_ca_file", "client_auth_type"]),
+    (TLS + "  client_allowed_sans: [x]", ["client_allowed_sans", "RequireAndVerifyClientCert"]),
+    (TLS + "  min_version: TLS10", ["min_version", "'TLS10'", "TLS12, TLS13"]),
+    (TLS + "  min_version: TLS13\n  max_version: TLS12", ["max_version", "'TLS12'", "min_version"]),
+    (TLS + "  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]", ["cipher_suites", "RC4", "a suite with ECDHE"]),
+    (TLS + "  cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]", ["cipher_suites", "a suite with ECDHE"]),
+    (TLS + "  cipher_suites: [ALL]", ["cipher_suites", "'ALL'", "a suite with ECDHE"]),
+    (TLS + "  cipher_suites: TLS_AES_128_GCM_SHA256", ["cipher_suites", "a list"]),
+    (TLS + "  curve_preferences: [X25519, CurveP256]", ["curve_preferences", "2 curves", "one curve"]),
+    (TLS + "  curve_preferences: [X25519MLKEM768]", ["curve_preferences", "CurveP256"]),
+    (TLS + "  prefer_server_cipher_suites: 2", ["prefer_server_cipher_suites", "true or false"]),
+    ("http_server_config: {headers: {X-Powered-By: x}}", ["X-Powered-By", "no such key"]),
+    ("http_server_config: {headers: {X-Frame-Options: allow}}", ["'allow'", "deny or sameorigin"]),
+    ('http_server_config: {headers: {X-XSS-Protection: "1\\r\\nX: y"}}', ["one line"]),
+    ("rate_limit: {interval: soon}", ["rate_limit.interval", "'soon'", "1s"]),
+    ("rate_limit: {interval: 1s, burst: 0}", ["rate_limit.burst", "'0'", "above zero"]),
+    (f"basic_auth_users: {{'a:b': {HASH}}}", ["a name without colon"]),
+    (f"basic_auth_users: {{a: {HASH.replace('10', '20')}}}", ["basic_auth_users.a", "cost 20", "15 at most"]),
+    ("basic_auth_users: [alice]", ["basic_auth_users", "a mapping"]),
+]
+
+
+def test_what_is_wrong_is_named_in_one_line(file: Path) -> None:
+    def said(text: str) -> str:
+        file.write_text(text)
+        return raised(UsageError, lambda: read_web_settings(file))
+
+    lines = {text: said(text) for text, _ in MISTAKES}
+    assert_none(f"{text!r}: {line}" for text, line in lines.items() if "\n" in line)
+    assert_none(
+        f"{text!r}: no {word!r} in {lines[text]!r}"
+        for text, words in MISTAKES
+        for word in (str(file), *words)
+        if word not in lines[text]
+    )
 
 
 @pytest.mark.parametrize(
