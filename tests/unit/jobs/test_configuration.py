@@ -100,7 +100,10 @@ MISTAKES = [
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
-    found = [(text, named, raised(UsageError, lambda text=text: read(tmp_path, text))) for text, named in MISTAKES]
+    def said(text: str) -> str:
+        return raised(UsageError, lambda: read(tmp_path, text))
+
+    found = [(text, named, said(text)) for text, named in MISTAKES]
     assert_none(
         f"{text}: no {word!r} in {message!r}" for text, named, message in found for word in named if word not in message
     )

@@ -242,21 +242,19 @@ def test_a_user_without_a_name_may_freeze_as_well(
     assert simulation.our_starts == []
 
 
-@pytest.mark.parametrize("command", ["freeze", "unfreeze", "ack", "adopt"])
-@pytest.mark.parametrize("run_id", ["", "run 1", "../run-1"])
 def test_what_is_no_run_id_stands_for_no_run_and_not_for_all(
-    simulation: Simulation, tmp_path: Path, command: str, run_id: str, capsys: pytest.CaptureFixture[str]
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An empty one is that of a variable that is not set."""
     folder = f"--state-dir={tmp_path / 'state'}"
     assert main(["freeze", folder, "--all"]) == 0
-    with pytest.raises(SystemExit) as refused:
-        main([command, folder, f"--run-id={run_id}"])
-    assert refused.value.code == 2
-    assert f"argument --run-id: run id {run_id!r} is not usable" in capsys.readouterr().err
+    for command, run_id in itertools.product(("freeze", "unfreeze", "ack", "adopt"), ("", "run 1", "../run-1")):
+        with pytest.raises(SystemExit) as refused:
+            main([command, folder, f"--run-id={run_id}"])
+        assert refused.value.code == 2, (command, run_id)
+        assert f"argument --run-id: run id {run_id!r} is not usable" in capsys.readouterr().err, command
     simulation.tick(30)
     assert simulation.our_starts == [], "all runs are frozen still"
-    simulation.close()
 
 
 def test_a_run_that_is_not_on_record_is_frozen_with_a_warning(
