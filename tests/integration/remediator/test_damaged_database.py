@@ -33,7 +33,10 @@ def _cut_off(file: Path) -> None:
         damaged.truncate(2 * _PAGE_BYTES)
 
 
-@pytest.mark.parametrize("damage", [_all_but_the_first_page, _the_header, _cut_off])
+@pytest.mark.parametrize(
+    "damage",
+    [_all_but_the_first_page, *(pytest.param(each, marks=pytest.mark.nightly) for each in (_the_header, _cut_off))],
+)
 def test_with_a_damaged_database_nothing_is_done_and_the_log_names_the_file(
     remediator: Process, world: World, damage: Callable[[Path], None]
 ) -> None:
