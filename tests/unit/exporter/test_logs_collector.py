@@ -93,7 +93,7 @@ def test_a_rotated_log_that_has_another_name_of_the_run_is_not_read_again(logs: 
     assert logs.count("r", "cuda_oom") == 3
 
 
-@pytest.mark.parametrize("copy", ["rank_1.1.txt", "rank_1-20251122.txt"])
+@pytest.mark.parametrize("copy", ["rank_1.1.txt", pytest.param("rank_1-20251122.txt", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("seen", ["never", "in the making", "as a whole"])
 def test_a_copy_that_is_made_to_cut_the_log_off_is_read_only_where_the_log_was_not(
     logs: LogsTree, copy: str, seen: str
