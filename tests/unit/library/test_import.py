@@ -46,24 +46,6 @@ except ValueError:
     assert (tmp_path / "r" / "_error").exists()
 
 
-def test_the_public_names_are_these_and_all_of_them_exist() -> None:
-    names = {
-        "Run",
-        "RunRefused",
-        "__version__",
-        "checkpoint_saved",
-        "phase",
-        "resume_checkpoint",
-        "run",
-        "section",
-        "step",
-    }
-    names |= {"epoch", "error", "finish", "note", "classify_exception", "recovery_suggestion", "retry"}
-    assert set(trainwarden.__all__) == names
-    for name in names:
-        assert getattr(trainwarden, name) is not None
-
-
 @cases("name", ["step", "phase", "epoch", "error", "note", "checkpoint_saved", "resume_checkpoint"])
 def test_a_function_of_the_module_has_the_signature_and_the_docstring_of_the_method_of_run(name: str) -> None:
     function, method = getattr(trainwarden, name), getattr(trainwarden.Run, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
-from trainwarden.signals.pack import PackError, load_pack, shipped_packs
+from trainwarden.signals.pack import PackError, load_pack
 from trainwarden.signals.scanner import Scanner
 
 USERS = r"""
@@ -153,13 +153,6 @@ def test_what_is_no_such_file_at_all_is_refused_with_its_name(tmp_path: Path, te
 def test_an_unknown_pack_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(PackError, match="megatron_production"):
         load_pack("no_such_pack")
-
-
-def test_the_packs_that_users_name_are_there() -> None:
-    assert set(shipped_packs()) == {
-        "all", "megatron_basic", "megatron_nccl", "megatron_stall_detection", "megatron_production",
-        "megatron_checkpoint_eval",
-    }  # fmt: skip
 
 
 def test_an_empty_file_is_an_empty_pack(tmp_path: Path) -> None:
