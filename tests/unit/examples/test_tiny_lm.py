@@ -8,12 +8,14 @@ import signal
 import socket
 import struct
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from examples.tiny_lm.exchange import Connection, Hub, Spoke
+from examples.tiny_lm.exchange import RENDEZVOUS_SECONDS, Connection, Hub, Spoke
 from examples.tiny_lm.model import SIZE
 from tests.cases import cases
 from tests.unit.examples.training import Training
@@ -237,7 +239,9 @@ def test_ranks_at_different_steps_do_not_train_on() -> None:
     thread = threading.Thread(target=hub)
     thread.start()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("examples.tiny_lm.exchange.RENDEZVOUS_SECONDS", 5.0)
+        # For rank 1 the time is over once rank 0 has refused it.
+        clock = SimpleNamespace(monotonic=lambda: 2 * RENDEZVOUS_SECONDS * len(failures), sleep=time.sleep)
+        patched.setattr("examples.tiny_lm.exchange.time", clock)
         with pytest.raises(TimeoutError):
             Spoke(address, 1, 10)
     thread.join()

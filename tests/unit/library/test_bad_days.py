@@ -145,10 +145,10 @@ def test_a_clock_that_is_set_does_not_hide_that_the_run_lives_and_moves(script: 
         from trainwarden.record.metadata import read_metadata
         from trainwarden.record.progress import read_progress
         from trainwarden.record.rank import read_rank
-        from trainwarden.training import writer
+        from trainwarden.training import rank_publisher, writer
         real, ahead = time.time, 0
         time.time = lambda: real() + ahead
-        writer.LIVENESS_SECONDS = 0
+        writer.LIVENESS_SECONDS = rank_publisher.LIVENESS_SECONDS = 0
         with trainwarden.run("r") as run:
             run.step(1, tokens=1000)
             while not (run.folder / "progress.json").exists():
