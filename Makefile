@@ -58,7 +58,7 @@ test-rest: $(VENV)/ready ## Run the tests that `make test` leaves out
 # Branches of decisions, scanner and record are covered to 95 %; the rest is shown, not judged.
 coverage: $(VENV)/ready ## Measure which branches the unit tests cover; fail below 95 % of decisions, scanner and record
 	@rm -f .coverage .coverage.*
-	$(BIN)/python -m pytest tests/unit tests/docs -m "not nightly" --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit tests/docs tests/compat -m "not nightly and not slurm and not ray" --cov --cov-report= $(PYTEST_ARGS)
 	@.ci/coverage $(BIN)/coverage
 
 # Each in an environment of its own, .venv-3.10 to .venv-3.13; all of them run, whatever the one before found.
