@@ -178,7 +178,7 @@ def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_hol
 ) -> None:
     flags = asking(counted, tmp_path)
     idle = counted.submit("sleep 300")
-    waits = counted.submit("sleep 300", entrypoint_num_gpus=9)
+    counted.submit("sleep 300", entrypoint_num_gpus=9)  # Ray ends none that waits for resources
     wait_until(lambda: counted.state(idle) == "RUNNING", "it runs")
     wait_until(lambda: "'GPU': 9.0" in counted.status(), "ray status tells of the demand")
     page = export_once(*flags)
@@ -190,7 +190,7 @@ def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_hol
     wait_until(lambda: f"2.0/{GPUS}.0 GPU" in counted.status(), "ray status tells of the GPUs")
     wait_until(lambda: counted.state(busy) == "RUNNING", "the job runs, not only its supervisor")
     page = export_once(*flags)
-    for job in (idle, waits, busy):
+    for job in (idle, busy):
         counted.end(job)
     assert page.value("ray_cluster_gpus_allocated") == 2
     assert page.value("ray_cluster_job_gpus", submission_id=busy) == 2
@@ -201,6 +201,7 @@ def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_hol
 def test_gpus_of_actors_and_tasks_are_those_of_their_job(counted: Head, tmp_path: Path) -> None:
     script = tmp_path / "holds.py"
     script.write_text(HOLDS)
+    idle = counted.submit("sleep 300")  # tasks are listed only while a job has no GPU by its actors
     submission = counted.submit(f"python {script}")
     try:
         wait_until(lambda: f"3.0/{GPUS}.0 GPU" in counted.status(), "an actor holds one and a task two")
@@ -211,6 +212,7 @@ def test_gpus_of_actors_and_tasks_are_those_of_their_job(counted: Head, tmp_path
         )
     finally:
         counted.end(submission)
+        counted.end(idle)
 
 
 @pytest.mark.nightly
