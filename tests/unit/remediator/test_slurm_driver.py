@@ -524,11 +524,11 @@ def test_a_failing_call_may_have_taken_effect_unless_the_controller_itself_refus
 
 
 def test_a_call_that_hangs_is_unclear(tools: Tools) -> None:
-    driver = tools.driver(timeout=3)
+    driver = tools.driver(timeout=0.2)
     tools.write("scontrol", "sleep 60")
     answer = driver.prepare(TARGET)
     assert answer.outcome is CallOutcome.UNCLEAR
-    assert answer.detail.endswith("no answer within 3 s")
+    assert answer.detail.endswith("no answer within 0.2 s")
 
 
 def test_release_names_one_job_and_what_was_called_is_written_down(tools: Tools) -> None:
