@@ -7,8 +7,8 @@ STALL_SECONDS ?= 15
 KEEP ?=
 # Tests of one file share what they start, so a file stays with one worker.
 PYTEST_ARGS ?= -n 2 --dist loadfile
-# A third of all tests' time is spent waiting for services: more workers than cores, and those tests first.
-TEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
+# Two thirds of the time of all tests are spent waiting: more workers than cores, and those that wait longest first.
+TEST_ARGS ?= -n 8 --dist loadfile --no-loadscope-reorder
 FAST_TESTS ?= tests/unit tests/docs tests/contracts tests/compat
 # The distributions of Debian with the oldest and the newest Prometheus and Alertmanager that are supported.
 TOOLS_SUITES ?= bookworm sid

@@ -21,8 +21,8 @@ from trainwarden.stack.debian import PackagesUnavailable
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
-# Marks of tests that mostly wait for services.
-WAITING = ("e2e", "slurm", "ray")
+# Marks of tests that wait, the longest first; a test without one computes.
+WAITING = ({"e2e", "slurm", "ray"}, {"tools"}, {"slow"}, {"process"})
 # Of the process that was started; its workers have none of their own.
 _sessions: list[Session] = []
 
@@ -118,12 +118,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that wait for services, then those that take seconds.
+    """Begin with the tests that wait longest: at the end they would run alone, with a core idle beside them."""
 
-    At the end they would run alone, with a core idle beside them.
-    """
-    marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
-    items.sort(key=lambda item: (marks[item].isdisjoint(WAITING), "slow" not in marks[item]))
+    def place(item: pytest.Item) -> int:
+        marks = {mark.name for mark in item.iter_markers()}
+        return next((number for number, waiting in enumerate(WAITING) if marks & waiting), len(WAITING))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)
