@@ -27,10 +27,13 @@ from trainwarden.stack.ports import free_ports
 NODES = ("n1", "n2", "n3")
 # More nodes of the cluster that all tests share: one file of tests each drains, loses or takes them.
 DRAINED, COMMANDED, LOST, TAKEN = ("s1", "s2", "s3"), "s4", "s5", ("s6", "s7")
-SPARE = (*DRAINED, COMMANDED, LOST, *TAKEN)
+# Nodes that have one job at a time.
+ALONE = tuple(f"a{number}" for number in range(1, 13))
+SPARE = (*DRAINED, COMMANDED, LOST, *TAKEN, *ALONE)
 _SHARED_SETTINGS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
 _SHARED_PARTITIONS = (
-    f"spare Nodes={','.join(SPARE)}",
+    f"spare Nodes={','.join((*DRAINED, COMMANDED, LOST))}",
+    f"alone Nodes={','.join(ALONE)} OverSubscribe=EXCLUSIVE",
     f"requeue Nodes={','.join(TAKEN)} PriorityTier=1 PreemptMode=REQUEUE",
     f"cancel Nodes={','.join(TAKEN)} PriorityTier=1 PreemptMode=CANCEL",
     f"urgent Nodes={','.join(TAKEN)} PriorityTier=10 PreemptMode=OFF",

@@ -51,7 +51,7 @@ class PlainJobs:
         """Submit a script."""
         script = self.folder / f"{name}.sbatch"
         script.write_text(text, encoding="utf-8")
-        named = [f"--job-name={name}", f"--output={self.folder}/%x-%j.out", *options]
+        named = [f"--job-name={name}", f"--output={self.folder}/%x-%j.out", *self.watched.alone, *options]
         self.ids[name] = self.watched.cluster.submit(script, options=named)
 
     def metadata(self, name: str) -> Metadata | None:

@@ -33,7 +33,7 @@ def jobs(
     dying.write_text(DYING, encoding="utf-8")
     found = {
         "dying": watched.submit("dying", dying),
-        "hung": watched.submit("hung", EXAMPLE, *ENDLESS),
+        "hung": watched.submit("hung", EXAMPLE, *ENDLESS, options=watched.alone),
         "killed": watched.submit("killed", EXAMPLE, *ENDLESS),
         "two-hosts": watched.submit("two-hosts", spread),
         "finished": watched.submit(

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +98,14 @@ class TrainingJob:
 
 
 def submit(
-    cluster: Cluster, runs: Path, run_id: str, script: Path, *arguments: str, stall_seconds: float, stale_seconds: float
+    cluster: Cluster,
+    runs: Path,
+    run_id: str,
+    script: Path,
+    *arguments: str,
+    options: Sequence[str] = (),
+    stall_seconds: float,
+    stale_seconds: float,
 ) -> TrainingJob:
     """Submit a batch script for a run, as its user would from the folder of the checkout."""
     output = runs.parent / f"{run_id}.out"
@@ -112,6 +119,6 @@ def submit(
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}:{cluster.environment['PATH']}",
     }
-    options = [f"--comment=trainwarden:{run_id}", f"--chdir={ROOT}", f"--output={output}"]
-    job_id = cluster.submit(script, *arguments, options=options, environment=variables)
+    named = [f"--comment=trainwarden:{run_id}", f"--chdir={ROOT}", f"--output={output}", *options]
+    job_id = cluster.submit(script, *arguments, options=named, environment=variables)
     return TrainingJob(cluster, run_id, job_id, runs / run_id, output)

@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,10 @@ class WatchedCluster:
     Attributes:
         runs: the folder of the records.
         signals: a folder in which signal files of runs are read.
+        alone: options of jobs that stand still, for two of them on one node are a storm.
     """
+
+    alone: tuple[str, ...] = ()
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -103,7 +106,7 @@ class WatchedCluster:
         lines = self._messages.read_text(encoding="utf-8").splitlines() if self._messages.exists() else []
         return [json.loads(line) for line in lines]
 
-    def submit(self, run_id: str, script: Path, *arguments: str) -> TrainingJob:
+    def submit(self, run_id: str, script: Path, *arguments: str, options: Sequence[str] = ()) -> TrainingJob:
         """Submit a training whose record is watched."""
         return submit(
             self.cluster,
@@ -111,6 +114,7 @@ class WatchedCluster:
             run_id,
             script,
             *arguments,
+            options=options,
             stall_seconds=STALL_SECONDS,
             stale_seconds=STALE_SECONDS,
         )
@@ -244,7 +248,7 @@ class OwnWatchedCluster(WatchedCluster):
         policy = folder / "policy.yaml"
         policy.write_text(_POLICY, encoding="utf-8")
         often = ("--poll-interval=1", "--busy-interval=0.5")
-        # The runs of all tests together are no storm, though they fail on the same two nodes.
+        # The runs of all tests together are no storm.
         driver = (
             "--driver=slurm",
             f"--slurm-bin-dir={self._commands}",
@@ -355,7 +359,9 @@ def shared_watched_cluster(cluster: Cluster) -> WatchedCluster:
         if not listening.exists():
             raise RuntimeError((folder / "log").read_text(encoding="utf-8"))
 
-    return WatchedCluster(cluster, shared("watched", start))
+    watched = WatchedCluster(cluster, shared("watched", start))
+    watched.alone = ("--partition=alone",)
+    return watched
 
 
 def main() -> None:
