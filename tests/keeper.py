@@ -3,8 +3,9 @@
 usage: python -I keeper.py FOLDER MARK
 
 It waits until its parent, which runs the tests, is gone or writes `end`. The line `interrupted` gives the run some
-seconds to end by itself. A process belongs to the run if MARK stands in its environment, its working folder lies below
-FOLDER, or its parent belongs to the run: some daemons overwrite their environment, others are given one of their own.
+seconds to end by itself. A process belongs to the run if a variable of its environment begins with MARK, its working
+folder lies below FOLDER, or its parent belongs to the run: some daemons overwrite their environment, others are given
+one of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ INTERRUPTED_SECONDS = 15.0
 LAST_SECONDS = 20.0
 
 
-def processes_of_the_run(folder: str, mark: bytes) -> set[int]:
+def processes_of_the_run(folder: str, mark: str) -> set[int]:
     """The ids of all processes that belong to the run, but for this one and those that have ended."""
     parents: dict[int, int] = {}
     found: set[int] = set()
@@ -37,7 +38,7 @@ def processes_of_the_run(folder: str, mark: bytes) -> set[int]:
                 continue
             parents[pid] = int(parent)
             in_folder = str((process / "cwd").readlink()).startswith(folder)
-            if in_folder or mark in (process / "environ").read_bytes().split(b"\0"):
+            if in_folder or f"\0{mark}" in f"\0{(process / 'environ').read_text(errors='replace')}":
                 found.add(pid)
     grown = True
     while grown:
@@ -47,7 +48,7 @@ def processes_of_the_run(folder: str, mark: bytes) -> set[int]:
     return found
 
 
-def end(folder: str, mark: bytes) -> None:
+def end(folder: str, mark: str) -> None:
     """Kill the processes of the run until none is left, and remove its folders."""
     deadline = time.monotonic() + LAST_SECONDS
     while (left := processes_of_the_run(folder, mark)) and time.monotonic() < deadline:
@@ -68,7 +69,7 @@ def end(folder: str, mark: bytes) -> None:
 
 def main() -> None:
     """Wait for the end of the run."""
-    folder, mark = sys.argv[1], os.fsencode(sys.argv[2])
+    folder, mark = sys.argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     parent, deadline = os.getppid(), float("inf")

@@ -48,7 +48,10 @@ class Session:
 
 
 def begin() -> Session:
-    """Make the session of this process and its workers. All that any of them starts ends with this process."""
+    """Make the session of this process and its workers. All that any of them starts ends with this process.
+
+    Where a test starts a run of tests, the session of that one lies in, and ends with, the session of the test.
+    """
     parent = tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix="tw-", dir=parent if len(parent) <= _LONGEST_PARENT else "/tmp"))
     folder.chmod(0o1777)  # some tests start processes of other users
@@ -56,7 +59,7 @@ def begin() -> Session:
     keeper = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
     os.environ[VARIABLE] = os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     # In place of the machine's own, where what trainings of the tests share would stay behind.
-    os.environ["TRAINWARDEN_NODE_DIR"] = str(memory())
+    os.environ.setdefault("TRAINWARDEN_NODE_DIR", str(memory()))
     return Session(folder, keeper)
 
 
