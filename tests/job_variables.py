@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from tests.session import NODE_FOLDER
+
 _PREFIXES = (
     "TRAINWARDEN_",
     "MONITORING_",
@@ -27,5 +29,5 @@ _NAMES = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "JOB
 def remove_job_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the variables of schedulers, launchers and credentials, and those that this project reads."""
     for name in list(os.environ):
-        if name.startswith(_PREFIXES) or name in _NAMES:
+        if name != NODE_FOLDER and (name.startswith(_PREFIXES) or name in _NAMES):
             monkeypatch.delenv(name)

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-# Names the folder in the environment of every process that the tests start.
-VARIABLE = "TRAINWARDEN_TEST_SESSION"
+# Names the folder in the environment of every process that the tests start. Tests take away what begins with our name.
+VARIABLE = "TW_TEST_SESSION"
+# Where ranks share what is in memory; a test that takes all variables of ours away leaves this one.
+NODE_FOLDER = "TRAINWARDEN_NODE_DIR"
 _KEEPER = Path(__file__).with_name("keeper.py")
 # The path of a UNIX socket has at most 107 bytes, of which Ray takes 70.
 _LONGEST_PARENT = 20
@@ -59,7 +61,8 @@ def begin() -> Session:
     keeper = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
     os.environ[VARIABLE] = os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     # In place of the machine's own, where what trainings of the tests share would stay behind.
-    os.environ.setdefault("TRAINWARDEN_NODE_DIR", str(memory()))
+    if NODE_FOLDER not in os.environ:
+        os.environ[NODE_FOLDER] = str(memory())
     return Session(folder, keeper)
 
 

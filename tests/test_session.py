@@ -28,7 +28,7 @@ def test_that_never_ends(tmp_path):
     started.append(subprocess.Popen(["sleep", "600"], env={}, cwd=tmp_path, start_new_session=True))
     there = pathlib.Path(os.environ["THERE"])
     pids = [os.getpid(), *(each.pid for each in started)]
-    there.with_name("new").write_text(" ".join([os.environ["TRAINWARDEN_TEST_SESSION"], *map(str, pids)]))
+    there.with_name("new").write_text(" ".join([os.environ["TW_TEST_SESSION"], *map(str, pids)]))
     there.with_name("new").rename(there)
     signal.pause()
 """

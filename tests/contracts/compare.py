@@ -20,7 +20,7 @@ FAMILIES = (
 )  # fmt: skip
 PROCESSES = ("exec_statuses",)
 # What ends and tidies up after the tests goes by these.
-_OF_THE_TESTS = ("PATH", "PYTHONPATH", "TMPDIR", "TRAINWARDEN_TEST_SESSION")
+_OF_THE_TESTS = ("PATH", "PYTHONPATH", "TMPDIR", "TW_TEST_SESSION")
 _REMEDY = "The contract has changed: run `make contracts`, read the diff, and write a line in CHANGELOG.md.\n"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -16,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.session import VARIABLE as SESSION
 from tests.session import shared
 from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
@@ -54,8 +52,7 @@ class Head:
         self.ports = ports or free_ports(5)
         self.url = f"http://{ADDRESS}:{self.ports[1]}"
         self._gcs = f"{ADDRESS}:{self.ports[0]}"
-        dropped = re.compile(rf"RAY_|TRAINWARDEN_(?!{SESSION.removeprefix('TRAINWARDEN_')}$)")
-        kept = {key: value for key, value in os.environ.items() if not dropped.match(key)}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "TRAINWARDEN_"))}
         auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
         # All that it ever starts inherits the mark.
         home = {"HOME": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}", _MARK: self.token}

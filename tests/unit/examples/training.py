@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.session import NODE_FOLDER
 from tests.waiting import wait_until
 from trainwarden.record import snapshot
 from trainwarden.record.rank import RankBeat, read_rank
@@ -30,6 +31,7 @@ class Training:
             for name, value in os.environ.items()
             if not name.startswith(("SLURM_", "TRAINWARDEN_")) and name not in {"RANK", "WORLD_SIZE"}
         }
+        values[NODE_FOLDER] = os.environ[NODE_FOLDER]
         values |= {"TRAINWARDEN_RUNS_DIR": str(self.folder.parent), "TRAINWARDEN_RUN_ID": "r"} | environment
         process = subprocess.Popen(
             [sys.executable, str(TRAIN), "--batch", "128", *options],
