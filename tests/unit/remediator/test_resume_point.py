@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.remediator.simulated_cluster import RUN
 from tests.unit.remediator.simulation import Simulation
+from tests.users import needs_root
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
@@ -90,7 +91,7 @@ def test_a_run_that_resumes_by_itself_or_belongs_to_another_user_is_not_judged(
 
 
 @pytest.mark.process
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may act with the rights of another user")
+@needs_root
 def test_root_verifies_the_checkpoints_of_a_user_with_the_rights_of_that_user(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as name:  # all that pytest makes is closed to others
         folder = Path(name)
