@@ -34,8 +34,15 @@ _NCCL = (
     "exit 134; "
 )
 _OOM = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB." >&2; exit 1'
+# A job that ends before the watch first looks has no record.
+_RECORDED = "until [ -e {}/metadata.json ]; do sleep 0.2; done; "
 # @ stands for the folder of the test.
-_SCRIPTS = {"works": _STEPS + _ON, "oom": _STEPS + _OOM, "stopped": _STEPS + _ON, "again": _STEPS + "exit 3"}
+_SCRIPTS = {
+    "works": _STEPS + _ON,
+    "oom": _STEPS + _RECORDED.format("@/runs/oom") + _OOM,
+    "stopped": _STEPS + _ON,
+    "again": _STEPS + _RECORDED.format("@/runs/again") + "exit 3",
+}
 
 
 @dataclass
@@ -185,7 +192,8 @@ def test_a_plain_job_that_nccl_s_watchdog_ended_is_restarted_and_its_log_proves_
     configuration = replace(ray_configuration(acting.folder / "runs"), grace=0.0)
     watch = RayWatch(acting.jobs, configuration, session=jobs.session)
     again = tmp_path / "again"
-    first = f'if [ ! -e {again} ]; then touch {again}; {_NCCL}fi; echo "step 4/1000 | loss 2.0"; '
+    recorded = _RECORDED.format(acting.folder / "runs/nccl")
+    first = f'if [ ! -e {again} ]; then touch {again}; {recorded}{_NCCL}fi; echo "step 4/1000 | loss 2.0"; '
     training = PlainTraining("nccl", acting.folder / "nccl.starts", "", crashes=True)
     try:
         training.job_id = jobs.submit("nccl", _STEPS + first + _ON, trainwarden_run_id="nccl")
