@@ -43,7 +43,7 @@ test: $(VENV)/ready ## Run what a change breaks in ordinary ways, with real Prom
 	  $(BIN)/python -m pytest --collect-only --quiet tests --ignore tests/unit > /dev/null; wait
 	$(BIN)/python -m pytest -m "not nightly" $(TEST_ARGS)
 
-test-fast: $(VENV)/ready ## Run the tests that start no process and no service: about a minute
+test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
 	$(BIN)/python -m pytest $(FAST_TESTS) -m "not process and not tools and not slurm and not ray and not e2e and not slow and not nightly" $(PYTEST_ARGS)
 
 # All parts run, whatever the one before found.
