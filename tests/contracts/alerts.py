@@ -12,7 +12,7 @@ from tests.contracts.compare import ROOT
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RECORDING = re.compile(r"\b[a-z_]+:\w+:\w+")
-# Who reads recordings beside the rules themselves, and where that is.
+# The readers of recordings outside the rules, and their files.
 _READERS = {
     "dashboards": ("grafana/dashboards", "*.json"),
     "messages": ("alertmanager/templates", "*.tmpl"),
@@ -28,7 +28,7 @@ def lines() -> Iterator[str]:
     rules = [rule for path in sorted((ROOT / "rules").glob("[ar]*/*.yml")) for rule in _rules(path.read_text("utf-8"))]
     yield "# alerts: name | for | labels, {{}} where a template makes the value | annotations"
     yield from (_alert(rule) for rule in sorted(filter(_is_alert, rules), key=lambda each: str(each["alert"])))
-    yield "# recordings that others than rules read: name | labels that the rule adds | who reads it"
+    yield "# recordings read outside the rules: name | labels that the rule adds | readers"
     yield from _recordings(rules)
     with (ROOT / "alertmanager/alertmanager.yml").open(encoding="utf-8") as file:
         text = file.read()

@@ -1,4 +1,4 @@
-"""The environment variables that the product reads, and who reads them.
+"""The environment variables that the product reads, each with the commands that read it.
 
 Found in the sources: what a program asks an environment for, texts that have the names of variables of schedulers and
 launchers, and what scripts and configurations expand.

@@ -133,7 +133,7 @@ def standing_job(head: Head) -> str:
 
 @dataclass(frozen=True)
 class Moving:
-    """A job that makes steps until it is told to succeed."""
+    """A job that makes steps until the file `last` is there, and then succeeds."""
 
     job: str
     last: Path

@@ -1,4 +1,4 @@
-"""What users of the Ray training monitor are told when a job, a checkpoint or a right is missing."""
+"""The messages of the Ray training monitor where a job, a checkpoint or a right is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of the S3 heartbeat monitor are told to look at when alerts are missing, wrong or empty."""
+"""The causes that the S3 heartbeat monitor lists for missing, wrong and empty alerts."""
 
 from __future__ import annotations
 

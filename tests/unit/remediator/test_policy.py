@@ -20,12 +20,12 @@ policies:
       max_retries: 5
       default_action: stop
 
-      # Only restart on NCCL issues
+      # the network alone
       restart_on_error_types:
         - nccl
         - nccl_timeout
 
-      # Never restart OOM
+      # memory never
       exclude_error_types:
         - oom
 """

@@ -1,4 +1,4 @@
-"""A training on Ray: three steps a start, and a checkpoint at the end; it is complete at the step that it is told.
+"""A training on Ray: three steps a start, and a checkpoint at the end; it is complete at a given step.
 
     train.py FOLDER TARGET HOW [--resume_from_checkpoint PATH | --resume]
 
