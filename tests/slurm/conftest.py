@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.slurm.acting_remediator import ActingRemediator
 from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import SPREAD, UNSHARE
 from tests.slurm.watched_cluster import WatchedCluster, shared_watched_cluster
@@ -27,3 +29,13 @@ def spread(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = tmp_path_factory.mktemp("spread") / "spread.sbatch"
     script.write_text(SPREAD, encoding="utf-8")
     return script
+
+
+@pytest.fixture
+def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+    """The remediator on the cluster of all tests."""
+    made = ActingRemediator(cluster, tmp_path / "state")
+    try:
+        yield made
+    finally:
+        made.close()

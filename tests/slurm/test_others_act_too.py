@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -78,16 +77,6 @@ def acted(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     finally:
         for each in remediators:
             each.close()
-
-
-@pytest.fixture
-def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
-    """The remediator on the cluster of all tests."""
-    made = ActingRemediator(cluster, tmp_path / "state")
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize("name", ["others-requeue", "others-lose-node"])

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
 from tests.slurm.acting_remediator import ActingRemediator, Training
-from tests.slurm.cluster import TAKEN, Cluster
+from tests.slurm.cluster import TAKEN
 from tests.waiting import wait_until
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden_remediator.incidents.incident import State
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
-    """The remediator on the cluster of all tests."""
-    made = ActingRemediator(cluster, tmp_path / "state")
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def take_node(acting: ActingRemediator) -> Training:
